@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::diagnostic::{Diagnostic, Source};
-use super::model::{DataSink, DataSource, PolicyTest, Ruled};
-use super::profile::{Package, Place, ProfileGrant, Registry, State, What};
-use super::read;
+use super::model::Ruled;
+use super::profile::{Package, Place, ProfileGrant, Registry, ServerProfile, State, What};
 use super::reader::{Fields, Here, List, Reader};
 use super::sections::{self, LimitKeys, RawProcess};
 use super::yaml::{self, Value};
+use super::{read, resolve};
 
 const KEYS: [&str; 12] = [
     "version",
@@ -25,38 +25,25 @@ const KEYS: [&str; 12] = [
     "tests",
 ];
 
-#[derive(Debug, Default)]
-pub struct RawProfile {
-    pub why: String,
-    pub packages: Vec<Ruled<Package>>,
-    pub process: RawProcess,
-    pub state: Option<Ruled<State>>,
-    pub opened: Vec<Ruled<ProfileGrant>>,
-    pub source: Option<Ruled<DataSource>>,
-    pub sink: Option<Ruled<DataSink>>,
-    pub install_scripts: Option<Ruled<bool>>,
-    pub tests: Vec<PolicyTest>,
-    pub reasons: BTreeMap<String, String>,
-}
-
 /// Whether a file means to be a profile and not a policy.
 pub fn is_profile(source: Source<'_>) -> bool {
     let Ok(tree) = yaml::parse(source) else { return false };
     matches!(&tree.value, Value::Map(entries) if entries.iter().any(|entry| entry.key == "package"))
 }
 
-/// Reads one file. Every mistake that can be found in one go is reported.
-pub fn read(source: Source<'_>) -> Result<RawProfile, Vec<Diagnostic>> {
+/// Reads what one file says. Every mistake that can be found in one go is reported.
+pub fn read(source: Source<'_>) -> Result<ServerProfile, Vec<Diagnostic>> {
     let tree = yaml::parse(source).map_err(|problem| vec![*problem])?;
     let mut reader = Reader::new(source);
     // Its lists are all that its package gets.
     reader.is_bare = true;
-    let mut profile = RawProfile::default();
+    let mut profile = ServerProfile::default();
     if let Some(fields) = reader.fields(&Here::root(&tree), &KEYS) {
         read::version(&mut reader, fields.find("version"));
         packages(&mut reader, &fields, &mut profile);
         profile.why = reason(&mut reader, &fields, &Here::root(&tree)).unwrap_or_default();
-        process(&mut reader, &fields, &mut profile);
+        let process = process(&mut reader, &fields, &mut profile.reasons);
+        profile.process = resolve::profile_process(&process);
         profile.state = fields.find("state").and_then(|here| state(&mut reader, &here, &mut profile.reasons));
         let opened = reader.list(fields.find("from_configuration"), |reader, here| {
             opened(reader, here, &mut profile.reasons)
@@ -75,10 +62,10 @@ pub fn read(source: Source<'_>) -> Result<RawProfile, Vec<Diagnostic>> {
     Ok(profile)
 }
 
-fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfile) {
+fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut ServerProfile) {
     let Some(here) = fields.find("package") else { return };
     let Some(registries) = reader.fields(&here, &["npm", "pypi"]) else { return };
-    for (key, registry) in [("npm", Registry::Npm), ("pypi", Registry::Pypi)] {
+    for (key, registry) in Registry::WORDS {
         let Some(here) = registries.find(key) else { continue };
         let one = |reader: &mut Reader<'_>, here: &Here<'_>| {
             let name = reader.text(here)?;
@@ -87,7 +74,7 @@ fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfi
                 let help = "write the name alone; a profile is for every version";
                 return reader.fault(here, "this is not the name of a package", help);
             }
-            Some(Package::new(registry, &name))
+            Some(Package::new(*registry, &name))
         };
         if matches!(here.node.value, Value::List(_)) {
             let list = reader.list(Some(here), one);
@@ -102,9 +89,12 @@ fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfi
     }
 }
 
-fn process(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfile) {
-    let reasons = &mut profile.reasons;
-    let process = &mut profile.process;
+fn process(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    reasons: &mut BTreeMap<String, String>,
+) -> RawProcess {
+    let mut process = RawProcess::default();
     if let Some(here) = fields.find("network")
         && let Some(network) = reader.fields(&here, &["allow", "loopback"])
     {
@@ -137,6 +127,7 @@ fn process(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfil
     if let Some(here) = fields.find("limits") {
         process.limits = LimitKeys::read_map(reader, &here);
     }
+    process
 }
 
 fn paths(

@@ -1,7 +1,7 @@
 //! The risk of a tool, by its name and its server's annotations. Annotations only raise the risk.
 
 use agentsh_base::json::Json;
-use agentsh_base::words;
+use agentsh_base::{words, words_of_name};
 use serde::{Deserialize, Serialize};
 
 words! {
@@ -47,7 +47,7 @@ pub fn risk(tool: &Json<'_>, names: Names) -> Risk {
 /// The risk of a tool of which the name alone is known.
 #[must_use]
 pub fn of_name(name: &str, names: Names) -> Risk {
-    let (words, lower) = (words(name), name.to_lowercase());
+    let (words, lower) = (words_of_name(name.chars()), name.to_lowercase());
     let any = |verbs: &[&str]| match names {
         Names::Words => words.iter().any(|word| verbs.iter().any(|verb| is_form(word, verb))),
         Names::Literal => verbs.iter().any(|verb| lower.contains(verb)),
@@ -59,22 +59,6 @@ pub fn of_name(name: &str, names: Names) -> Risk {
     } else {
         Risk::Low
     }
-}
-
-/// At separators, and where a capital follows a small letter.
-fn words(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut small = false;
-    for character in name.chars() {
-        if !character.is_alphanumeric() || character.is_uppercase() && small {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut().filter(|_| character.is_alphanumeric()) {
-            word.extend(character.to_lowercase());
-        }
-        small = character.is_lowercase();
-    }
-    words
 }
 
 fn is_form(word: &str, verb: &str) -> bool {
