@@ -83,8 +83,7 @@ impl Organisation {
         };
         let (name, from) = (text(&mut reader, "name"), text(&mut reader, "source"));
         let keys = fields.as_ref().and_then(|fields| fields.find("keys"));
-        let keys =
-            reader.list(keys, |reader, here| reader.text(here)).map(|list| list.value).unwrap_or_default();
+        let keys = reader.list(keys, Reader::text).map(|list| list.value).unwrap_or_default();
         let keys: Vec<String> = keys.into_iter().map(|key| key.value).collect();
         if let (None, _) | (_, None) = (&name, &from) {
             reader.problem(&root, "an organisation has a `name` and a `source`", None);

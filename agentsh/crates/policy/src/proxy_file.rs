@@ -219,7 +219,7 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ProxyServer> {
     if let (Some(id), Some(value)) = (&id, fields.find("id")) {
         judge_id(reader, &value, id);
     }
-    let args = reader.list(fields.find("args"), |reader, here| reader.any_text(here));
+    let args = reader.list(fields.find("args"), Reader::any_text);
     let mut env = BTreeMap::new();
     if let Some(here) = fields.find("env")
         && let Some(names) = reader.names(&here)

@@ -129,7 +129,9 @@ pub fn version(reader: &mut Reader<'_>, here: Option<Here<'_>>) {
         Value::Integer(other) => {
             reader.problem(&here, format!("version {other} is not known"), "this agentsh reads `version: 1`");
         }
-        other => reader.wrong_type(&here, "the number 1", other),
+        other => {
+            let _none: Option<()> = reader.wrong_type(&here, "the number 1", other);
+        }
     }
 }
 

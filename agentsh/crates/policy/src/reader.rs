@@ -178,10 +178,7 @@ impl<'t> Reader<'t> {
     pub fn names<'n>(&mut self, here: &Here<'n>) -> Option<Fields<'n>> {
         match &here.node.value {
             Value::Map(entries) => Some(Fields { entries, path: here.path.clone() }),
-            other => {
-                self.wrong_type(here, "a map", other);
-                None
-            }
+            other => self.wrong_type(here, "a map", other),
         }
     }
 
@@ -249,8 +246,7 @@ impl<'t> Reader<'t> {
     ) -> List<T> {
         let here = here?;
         let Value::List(nodes) = &here.node.value else {
-            self.wrong_type(&here, "a list", &here.node.value);
-            return None;
+            return self.wrong_type(&here, "a list", &here.node.value);
         };
         let mut values = Vec::new();
         for (index, node) in nodes.iter().enumerate() {
@@ -267,10 +263,7 @@ impl<'t> Reader<'t> {
         match &here.node.value {
             Value::Text(text) if text.is_empty() => self.fault(here, "this must not be empty", None),
             Value::Text(_) => self.any_text(here),
-            other => {
-                self.wrong_type(here, "text", other);
-                None
-            }
+            other => self.wrong_type(here, "text", other),
         }
     }
 
@@ -284,10 +277,7 @@ impl<'t> Reader<'t> {
                 self.fault(here, "this contains a NUL character", None)
             }
             Value::Text(text) => Some(text.clone()),
-            other => {
-                self.wrong_type(here, "text", other);
-                None
-            }
+            other => self.wrong_type(here, "text", other),
         }
     }
 
@@ -295,18 +285,14 @@ impl<'t> Reader<'t> {
         let here = here?;
         match &here.node.value {
             Value::Bool(value) => Some(self.ruled(&here, *value)),
-            other => {
-                self.wrong_type(&here, "true or false", other);
-                None
-            }
+            other => self.wrong_type(&here, "true or false", other),
         }
     }
 
     pub fn number(&mut self, here: Option<Here<'_>>, low: u64, high: u64) -> Option<Ruled<u64>> {
         let here = here?;
         let Value::Integer(value) = &here.node.value else {
-            self.wrong_type(&here, "a whole number", &here.node.value);
-            return None;
+            return self.wrong_type(&here, "a whole number", &here.node.value);
         };
         match u64::try_from(*value) {
             Ok(number) if (low..=high).contains(&number) => Some(self.ruled(&here, number)),
@@ -357,14 +343,12 @@ impl<'t> Reader<'t> {
             Value::Float(_) | Value::Integer(_) => {
                 self.fault(&here, format!("`{}` is between 0.0 and 1.0", here.path), None)
             }
-            ref other => {
-                self.wrong_type(&here, "a number between 0.0 and 1.0", other);
-                None
-            }
+            ref other => self.wrong_type(&here, "a number between 0.0 and 1.0", other),
         }
     }
 
-    pub fn wrong_type(&mut self, here: &Here<'_>, wanted: &str, found: &Value) {
+    /// Reports what is there instead of what is wanted.
+    pub fn wrong_type<T>(&mut self, here: &Here<'_>, wanted: &str, found: &Value) -> Option<T> {
         let help = match (wanted, found) {
             (_, Value::Null) => Some("fill it in, or remove the key".to_owned()),
             ("text", Value::Bool(_) | Value::Integer(_) | Value::Float(_)) => {
@@ -379,6 +363,7 @@ impl<'t> Reader<'t> {
         let name = if here.path.is_empty() { self.root.to_owned() } else { format!("`{}`", here.path) };
         let label = format!("found {}", found.kind());
         self.problem_at(here.node.place, format!("{name} must be {wanted}"), label, help);
+        None
     }
 
     pub fn problem_at(

@@ -193,9 +193,9 @@ impl Section<McpPolicy> for Advisories {
         };
         Self {
             written,
-            ignore: reader.adding(fields.find("ignore"), |reader, here| reader.text(here)),
+            ignore: reader.adding(fields.find("ignore"), Reader::text),
             signers: reader.adding(fields.find("signers"), signer),
-            sources: reader.adding(fields.find("sources"), |reader, here| reader.text(here)),
+            sources: reader.adding(fields.find("sources"), Reader::text),
             status: reader.adding(fields.find("status"), status),
         }
     }

@@ -245,7 +245,7 @@ impl Section<McpPolicy> for Classifier {
 }
 
 fn labels<'n>(reader: &mut Reader<'_>, here: Option<Here<'n>>) -> List<String> {
-    let list = reader.list(here.clone(), |reader, here| reader.text(here));
+    let list = reader.list(here.clone(), Reader::text);
     if let (Some(here), Some(list)) = (&here, &list)
         && list.value.is_empty()
     {

@@ -106,10 +106,7 @@ fn memory(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<u64>>
     let value = match &here.node.value {
         Value::Integer(value) => u64::try_from(*value).ok(),
         Value::Text(text) => units::bytes(text),
-        other => {
-            reader.wrong_type(&here, "a size such as `512MiB`", other);
-            return None;
-        }
+        other => return reader.wrong_type(&here, "a size such as `512MiB`", other),
     };
     match value {
         Some(value) if value >= MIN_MEMORY => Some(reader.ruled(&here, value)),

@@ -162,10 +162,7 @@ fn network_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule>
             let keys: Vec<&str> = RULE.iter().map(|key| key.name).collect();
             network_map(reader, here, &keys)
         }
-        other => {
-            reader.wrong_type(here, "a host such as `example.com`, or a map with `host`", other);
-            None
-        }
+        other => reader.wrong_type(here, "a host such as `example.com`, or a map with `host`", other),
     }
 }
 
@@ -221,10 +218,7 @@ pub fn port(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<u16> {
             Ok(port) if port > 0 => Some(port),
             _ => reader.fault(here, format!("{value} is not a port; ports are 1 to 65535"), None),
         },
-        other => {
-            reader.wrong_type(here, "a port number", other);
-            None
-        }
+        other => reader.wrong_type(here, "a port number", other),
     }
 }
 

@@ -253,7 +253,7 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
         let help = "variables of a command belong in `env`";
         reader.problem_of_rule(&headers.rule, "a command is sent no headers", help);
     }
-    let args = reader.list(fields.find("args"), |reader, here| reader.any_text(here));
+    let args = reader.list(fields.find("args"), Reader::any_text);
     let transport = reader.word(fields.find("type"), &[("stdio", false), ("http", true), ("sse", true)]);
     if let (Some(_), Some(url)) = (&command, &url) {
         reader.problem_of_rule(&url.rule, "a server has a command or a url, not both", None);
