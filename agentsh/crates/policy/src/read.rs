@@ -42,7 +42,7 @@ const SANDBOX: &[Key] = keys! {
 /// The keys at the top of a file, those of [`RawRoot`] apart.
 const TOP: &[Key] = keys! {
     /// The format of the file.
-    "version": Kind::Number(1, 1), default: "1", merge: "of every file", example: "1";
+    "version": Kind::Number(1, 1), default: "1", merge: "each file has its own", example: "1";
     /// What the file starts from: a built-in policy, or `none`. After `none`, a list also replaces the default.
     "extends": Kind::Word(&["none", "default", "claude", "codex", "strict", "observe", "gateway"]),
         default: "the layers below",

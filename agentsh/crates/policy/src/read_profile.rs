@@ -71,7 +71,7 @@ fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut ServerPr
             let name = reader.text(here)?;
             let plain = |letter: char| letter.is_ascii_alphanumeric() || "@/-_.".contains(letter);
             if !name.chars().all(plain) || name.get(1..).is_some_and(|rest| rest.contains('@')) {
-                let help = "write the name alone; a profile is for every version";
+                let help = "write the package's name without a version; a profile applies to all versions";
                 return reader.fault(here, "this is not the name of a package", help);
             }
             Some(Package::new(*registry, &name))

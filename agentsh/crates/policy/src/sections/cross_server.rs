@@ -268,7 +268,7 @@ impl Section<McpPolicy> for CrossServer {
             policy.send_window().map(|time| format!("sends within {} of a read", seconds(time))),
             policy.flow_window().map(|time| format!("writes within {} of a read", seconds(time))),
             (policy.on_flow() != OnFlow::Block).then(|| format!("these {}", policy.on_flow().as_str())),
-            (!policy.kinds.is_empty()).then(|| format!("{} kinds of tools as written", policy.kinds.len())),
+            (!policy.kinds.is_empty()).then(|| format!("{} entries in `kinds`", policy.kinds.len())),
             policy.burst().map(|(calls, time)| format!("more than {calls} calls in {}", seconds(time))),
         ];
         lines.add(&name, parts.into_iter().flatten().collect::<Vec<_>>().join(", "), rule);

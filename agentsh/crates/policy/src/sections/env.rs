@@ -134,7 +134,7 @@ fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> Li
 pub fn variable(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let name = reader.text(here)?;
     if name.contains('=') || name.contains(char::is_whitespace) {
-        let help = "write the name alone; values belong in a server's `env:` map";
+        let help = "write only the name; values belong in a server's `env:` map";
         return reader.fault(here, "this is not the name of a variable", help);
     }
     Some(name)

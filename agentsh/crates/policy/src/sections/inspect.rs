@@ -186,7 +186,7 @@ pub fn resolve(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Node> {
             };
             if let Some(told) = told.filter(|told| words.iter().all(|(word, _)| *word != told.as_str())) {
                 let possible: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-                let message = format!("nothing can `{told}` for `{}`", here.path);
+                let message = format!("`{told}` is not possible for `{}`", here.path);
                 reader.problem(&here, message, format!("write {}", one_of(&possible)));
                 continue;
             }

@@ -72,7 +72,7 @@ impl Section<McpPolicy> for PinningKeys {
         let unlisted = [OnChange::Block, OnChange::Alert, OnChange::Allow].map(|word| (word.as_str(), word));
         let posture = reader.word(fields.find("posture"), &postures);
         if let Some(here) = fields.find("posture").filter(|_| fields.find("on_change").is_some()) {
-            reader.problem(&here, "`on_change` means the same", "write one of them");
+            reader.problem(&here, "`posture` and `on_change` set the same thing", "remove one of them");
         }
         Self {
             rule: Some(reader.rule(&here)),
@@ -103,7 +103,7 @@ impl Section<McpPolicy> for PinningKeys {
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let (before, message) = (&base.pinning, "pinning is stricter without this file");
+        let (before, message) = (&base.pinning, "this file would loosen `version_pinning`");
         narrowing.refuse_if(&self.enabled, |own| before.enabled && !own, message);
         narrowing.refuse_if(&self.on_change, |own| *own > before.on_change, message);
         narrowing.refuse_if(&self.unlisted, |own| *own > before.unlisted, message);

@@ -39,7 +39,7 @@ impl Section<Policy> for Tests {
         /// Questions, and the answers that the author of the file expects. A policy that contradicts them is not
         /// loaded.
         "tests": Kind::Whole(&Kind::Map(TEST)), default: "none",
-            merge: "of every file, asked of that file and the layers below it",
+            merge: "each file has its own, asked of that file and the layers below it",
             example: "[{connect: \"example.com:443\", expect: deny}, {read: ~/.ssh/id_ed25519, expect: deny}]";
     };
 

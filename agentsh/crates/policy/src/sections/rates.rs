@@ -23,18 +23,18 @@ pub struct Rates {
 const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 
 const PER_SERVER: &[Key] = keys! {
-    /// Calls a minute.
+    /// Calls per minute.
     "calls_per_minute": COUNT, default: "100";
-    /// Calls at once.
+    /// Maximum number of calls in a burst.
     "burst": COUNT, default: "10";
 };
 
 const RATES: &[Key] = keys! {
     /// Whether calls are limited.
     "enabled": Kind::Flag, default: "false", example: "true";
-    /// Calls a minute, of each server.
+    /// Calls per minute, for each server.
     "default_rpm": COUNT, default: "100", example: "60";
-    /// Calls at once, of each server.
+    /// Maximum number of calls in a burst, for each server.
     "default_burst": COUNT, default: "10", example: "10";
     /// Other limits for one server.
     "per_server": Kind::Names(&Kind::Map(PER_SERVER)), default: "none",

@@ -266,8 +266,8 @@ fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
     let count =
         ["equals", "matches", "host", "exists"].iter().filter(|name| fields.find(name).is_some()).count();
     if count != 1 {
-        let help = "write one of `equals`, `matches`, `host` and `exists`";
-        return reader.fault(here, "this condition does not say one thing about the value", help);
+        let message = "a condition needs exactly one of `equals`, `matches`, `host` and `exists`";
+        return reader.fault(here, message, None);
     }
     let is_placed = ["path", "header"].iter().any(|name| fields.find(name).is_some());
     if place.is_none() && (fields.find("exists").is_some() || is_placed) {

@@ -55,7 +55,7 @@ const SERVER: &[Key] = keys! {
     /// Sent to its `url` with every request. `${NAME}` is a variable of your environment, which the session fills in:
     /// no sandbox sees it.
     "headers": Kind::Names(&Kind::Text), default: "none",
-        merge: "key by key; a layer that sets a `url` starts from nothing";
+        merge: "merged key by key; a layer that sets a `url` starts from nothing";
     /// Fingerprint of its certificate. This version does not enforce it.
     "tls_fingerprint": Kind::Text, default: "none";
     /// Variables that are set for it.
@@ -251,7 +251,8 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
     let headers = fields.find("headers").and_then(|here| headers(reader, &here));
     if let (Some(headers), Some(_)) = (&headers, &command) {
         let help = "variables of a command belong in `env`";
-        reader.problem_of_rule(&headers.rule, "a command is sent no headers", help);
+        let message = "`headers` is for a server with a `url`, and this server has a `command`";
+        reader.problem_of_rule(&headers.rule, message, help);
     }
     let args = reader.list(fields.find("args"), Reader::any_text);
     let transport = reader.word(fields.find("type"), &[("stdio", false), ("http", true), ("sse", true)]);
