@@ -8,12 +8,11 @@ use jiff::{Span, Timestamp};
 use serde_json::json;
 
 use crate::session::gateway;
-use crate::session::run_error::exit_code_of;
 use agentsh_gateway::config::Config;
 use agentsh_gateway::keys::{KEYS, Key, Keys};
 use agentsh_host::accepted_files;
 
-use super::fail;
+use super::ended;
 use super::run::Network;
 use agentsh_terminal::output::{self, Failure, NO, OK, finish};
 use agentsh_terminal::style;
@@ -77,13 +76,7 @@ pub async fn run(args: GatewayArgs) -> u8 {
         backend: args.network.into(),
         allow_degraded: args.allow_degraded,
     };
-    match gateway::run(request).await {
-        Ok(code) => code,
-        Err(error) => {
-            fail(&error.to_string());
-            exit_code_of(&error)
-        }
-    }
+    ended(gateway::run(request).await)
 }
 
 fn keys(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write, errors: &mut impl Write) -> u8 {

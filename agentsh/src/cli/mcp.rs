@@ -3,11 +3,10 @@
 use clap::{Args, Subcommand};
 
 use crate::session::mcp_run;
-use crate::session::run_error::exit_code_of;
 
 use super::flags::FlagArgs;
 use super::run::{Network, TierName};
-use super::{answered, approve, client_config, fail, inventory, mcp_query, pins, printed, profile};
+use super::{answered, approve, client_config, ended, fail, inventory, mcp_query, pins, printed, profile};
 use agentsh_terminal::style;
 
 #[derive(Debug, Args)]
@@ -97,13 +96,7 @@ pub async fn run(args: McpArgs) -> u8 {
                     None => mcp_run::ServerSource::Command(args.command),
                 },
             };
-            match mcp_run::run(request).await {
-                Ok(code) => code,
-                Err(error) => {
-                    fail(&error.to_string());
-                    exit_code_of(&error)
-                }
-            }
+            ended(mcp_run::run(request).await)
         }
     }
 }
