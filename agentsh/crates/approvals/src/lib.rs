@@ -97,7 +97,7 @@ impl FlowContent {
 }
 
 /// A question as a person sees it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Item {
     /// Unique among all sessions of this machine that run.
     pub id: String,
@@ -176,23 +176,12 @@ impl Item {
             id,
             session: session.facts.id.to_string(),
             server: server.to_owned(),
-            client: None,
             name,
-            arguments: String::new(),
-            redacted: String::new(),
-            arguments_hash: String::new(),
-            interface: None,
-            from: None,
-            is_copy: false,
-            host: None,
-            path: None,
-            login: None,
-            is_change: false,
-            changed: None,
             rule: rule.to_string(),
             why,
             asked_at: now.as_secs(),
             expires_at: (now + wait).as_secs(),
+            ..Self::default()
         }
     }
 

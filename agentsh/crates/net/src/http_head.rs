@@ -11,7 +11,7 @@ use super::reason::Reason;
 use crate::policy::{MAX_FETCH_BODY, RequestRule, Ruled};
 
 /// The permitted requests of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ExpectedRequest {
     /// Lower case, or an address.
     pub name: String,

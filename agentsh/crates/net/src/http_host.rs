@@ -98,16 +98,7 @@ impl Reader {
     #[must_use]
     pub fn new(name: &str, port: u16) -> Self {
         Self {
-            expected: ExpectedRequest {
-                name: name.to_ascii_lowercase(),
-                port,
-                rules: Vec::new(),
-                is_bridged: false,
-                broker: None,
-                is_secret: false,
-                picks: None,
-                is_loose: false,
-            },
+            expected: ExpectedRequest { name: name.to_ascii_lowercase(), port, ..ExpectedRequest::default() },
             state: State::Head,
             held: Vec::new(),
             early: Vec::new(),

@@ -51,6 +51,7 @@ struct Shared {
     tap: Tap,
 }
 
+#[derive(Default)]
 struct State {
     batch: Batch,
     bytes: usize,
@@ -241,16 +242,7 @@ impl Drop for Handle {
 
 impl Shared {
     fn new(session: SessionId) -> Self {
-        let state = State {
-            batch: Batch::default(),
-            bytes: 0,
-            urgent: false,
-            gathers: false,
-            broken: None,
-            closing: false,
-            finished: None,
-            summary: Summary::new(session),
-        };
+        let state = State { summary: Summary::new(session), ..State::default() };
         Self {
             state: Mutex::new(state),
             queued: Condvar::new(),

@@ -39,7 +39,7 @@ impl Word {
 pub type Amount = (u64, fn(u64) -> String, &'static str);
 
 /// One event.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Row {
     /// Place in its session.
     pub seq: u64,

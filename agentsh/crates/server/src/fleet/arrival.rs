@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use crate::fleet::places::Places;
 use crate::fleet::refusal::Refusal;
-use crate::fleet::tally::{Servers, Session, indexed, shown};
+use crate::fleet::tally::{NewSession, Servers, Session, indexed, shown};
 use agentsh_fleet::batch::Batch;
 use agentsh_fleet::keys;
 use agentsh_fleet::wire::Position;
@@ -260,17 +260,9 @@ fn fits(
 fn begun(host: &str, before: &[u8; 32]) -> Session {
     Session {
         host: host.to_owned(),
-        seq: 0,
         hash: *before,
-        project: String::new(),
-        fresh: Some(crate::fleet::tally::NewSession {
-            first_link: *before,
-            first_at: String::new(),
-            first_event: 0,
-            verb: String::new(),
-        }),
-        last_at: String::new(),
-        ended: false,
+        fresh: Some(NewSession { first_link: *before, ..NewSession::default() }),
+        ..Session::default()
     }
 }
 
