@@ -71,21 +71,9 @@ pub struct Options {
 #[derive(Clone)]
 pub struct HasOutputReader(pub Rc<dyn Fn() -> bool>);
 
-impl std::fmt::Debug for HasOutputReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HasOutputReader")
-    }
-}
-
 /// Gets tools that were shown and are blocked now.
 #[derive(Clone)]
 pub struct DisplacedToolSink(pub Rc<dyn Fn(&ToolId)>);
-
-impl std::fmt::Debug for DisplacedToolSink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("DisplacedToolSink")
-    }
-}
 
 type HashOf = dyn Fn(&str, (&str, &Json<'_>)) -> Option<String>;
 
@@ -94,21 +82,9 @@ type HashOf = dyn Fn(&str, (&str, &Json<'_>)) -> Option<String>;
 #[derive(Clone)]
 pub struct KnownTools(pub Rc<HashOf>);
 
-impl std::fmt::Debug for KnownTools {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("KnownTools")
-    }
-}
-
 /// Whether a server had trusted tools before this connection.
 #[derive(Clone)]
 pub struct HasTrustedTools(pub Rc<dyn Fn() -> bool>);
-
-impl std::fmt::Debug for HasTrustedTools {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HasTrustedTools")
-    }
-}
 
 /// Returns JSON to add to each result of a server.
 #[derive(Clone)]
@@ -116,21 +92,21 @@ pub struct ResultNotice(pub Rc<ServerNoticeFn>);
 
 type ServerNoticeFn = dyn Fn() -> Option<Rc<str>>;
 
-impl std::fmt::Debug for ResultNotice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ResultNotice")
-    }
-}
-
 /// Gets messages for the user, not escaped.
 #[derive(Clone)]
 pub struct NoteSink(pub Rc<dyn Fn(&str)>);
 
-impl std::fmt::Debug for NoteSink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("NoteSink")
-    }
+macro_rules! shown_by_name {
+    ($($name:ident),+) => {
+        $(impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        })+
+    };
 }
+
+shown_by_name!(HasOutputReader, DisplacedToolSink, KnownTools, HasTrustedTools, ResultNotice, NoteSink);
 
 impl Options {
     /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, no known tools, arguments omitted, and no
