@@ -140,11 +140,7 @@ fn row(cells: [&str; 8]) -> Vec<String> {
 }
 
 fn by(trusted: Option<TrustedBy>) -> &'static str {
-    match trusted {
-        Some(TrustedBy::FirstUse) => "first-use",
-        Some(TrustedBy::User) => "user",
-        None => "nobody",
-    }
+    trusted.map_or("nobody", TrustedBy::as_str)
 }
 
 /// Prints the pins of programs and of interfaces.

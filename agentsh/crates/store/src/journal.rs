@@ -120,12 +120,17 @@ impl Journal {
     /// # Errors
     /// When it is not on disk.
     pub async fn flush(&self) -> Result<(), StoreError> {
+        self.wait(false).await
+    }
+
+    async fn wait(&self, is_last: bool) -> Result<(), StoreError> {
         let (done, written) = oneshot::channel();
         {
             let mut state = self.shared().state();
             if let Some(result) = &state.finished {
                 return result.clone();
             }
+            state.closing |= is_last;
             state.batch.waiters.push(done);
         }
         self.shared().wake(true);
@@ -202,17 +207,7 @@ impl Journal {
     /// # Errors
     /// When a recorded event could not be written.
     pub async fn close(&self) -> Result<(), StoreError> {
-        let (done, closed) = oneshot::channel();
-        {
-            let mut state = self.shared().state();
-            if let Some(result) = &state.finished {
-                return result.clone();
-            }
-            state.closing = true;
-            state.batch.waiters.push(done);
-        }
-        self.shared().wake(true);
-        closed.await.unwrap_or_else(|_| Err(self.shared().fail("the writer stopped")))
+        self.wait(true).await
     }
 
     fn shared(&self) -> &Shared {
