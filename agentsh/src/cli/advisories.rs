@@ -202,7 +202,6 @@ async fn take_file(
     Ok(Tally { read: read.all.len() as u64, unread: read.unread, why: read.why })
 }
 
-/// The advisories about each server, by server and project.
 type ByServer = BTreeMap<(String, String), Vec<Advisory>>;
 
 /// The packages of every server at its last start; of servers without a recorded start, those of the pin.

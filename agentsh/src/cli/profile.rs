@@ -25,7 +25,6 @@ use agentsh_receipt::{open_profile, sign_profile};
 use agentsh_store::escape;
 use agentsh_terminal::output::{self, Context, Failure, OK};
 
-/// One server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -101,7 +100,6 @@ struct AddArgs {
 /// How long a server may take to answer; its packages may have to be fetched first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The profile of this name.
 pub fn find(name: &str) -> Result<Option<Profile>, Failure> {
     Ok(load()?.remove(name))
 }

@@ -164,7 +164,6 @@ fn state(facts: &Facts, tree: &Tree, content: &Content) -> PinState {
     }
 }
 
-/// The changed files.
 fn other_files(pin: &Pin, state: &PinState) -> Vec<String> {
     let (before, now) = (&pin.state.manifest, &state.manifest);
     let is_other = |(path, hash): &(&String, &String)| before.get(*path) != Some(hash);

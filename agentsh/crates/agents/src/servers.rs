@@ -44,7 +44,6 @@ pub(super) struct GatheredServers {
     pub(super) notes: Vec<String>,
 }
 
-/// The source of a group of entries.
 #[derive(Debug)]
 pub(super) struct EntrySource<'a> {
     pub(super) file: &'a Path,

@@ -136,7 +136,6 @@ pub struct Item {
     /// Something is not the trusted version, and nothing else is asked: an approval that lasts makes its new definition the pin.
     #[serde(default)]
     pub is_change: bool,
-    /// The changed entry.
     #[serde(default)]
     pub changed: Option<ChangedEntry>,
     /// The rule that asks, as `file:line (key)`.

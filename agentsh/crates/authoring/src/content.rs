@@ -70,7 +70,6 @@ impl Of {
     }
 }
 
-/// One finding.
 struct ContentFinding {
     /// The name in `inspect`; for other checks the key of the policy.
     finding: &'static str,

@@ -21,7 +21,6 @@ pub const MAX_UNPACKED: usize = 16 << 20;
 /// Longest name of a session and longest time, in bytes.
 const MAX_WORD: usize = 64;
 
-/// A place in the journal of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// 0: before the first row.

@@ -370,7 +370,6 @@ impl Stream {
     }
 }
 
-/// The data of an event, if any.
 fn event_data(frame: &Frame) -> Option<&str> {
     frame.data.as_deref().map(str::trim).filter(|data| !data.is_empty())
 }

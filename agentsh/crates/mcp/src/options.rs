@@ -17,7 +17,6 @@ use super::framing::Budget;
 use super::registry_check::RegistryVerifier;
 use super::relist::ReleaseCounts;
 
-/// Settings of one server connection.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub server: ServerId,

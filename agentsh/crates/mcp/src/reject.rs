@@ -26,7 +26,6 @@ const UNLIKELY_ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// Limit of reported faults per connection.
 const MAX_REPORTED: u32 = 3;
 
-/// A message that cannot be forwarded.
 #[derive(Debug)]
 pub(super) struct InvalidMessage {
     pub reason: &'static str,

@@ -74,7 +74,6 @@ pub struct Model {
     reachable: OnceCell<Reachable>,
 }
 
-/// One answer of the model, and its judge.
 struct PendingAnswer {
     provider: Provider,
     needle: Option<Needle>,

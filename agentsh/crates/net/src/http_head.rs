@@ -40,7 +40,6 @@ pub struct Head {
     pub is_picked: bool,
 }
 
-/// The body after a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A number of bytes; 0: no body.

@@ -41,7 +41,6 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: Reason,
-    /// The refused request.
     pub request: Option<Request>,
     /// The refusing rule, if not the connection's.
     pub rule: Option<RuleRef>,

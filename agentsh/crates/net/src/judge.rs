@@ -30,7 +30,6 @@ use super::resolve::ResolveError;
 use crate::policy::domain::Host;
 use crate::store::Recorder;
 
-/// A permitted connection and its destination.
 pub(super) struct PermittedConnection<'a> {
     pub protocol: &'static str,
     pub first: First,

@@ -11,7 +11,6 @@ pub struct Event {
     pub data: Vec<u8>,
 }
 
-/// An event is longer than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 

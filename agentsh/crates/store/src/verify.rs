@@ -268,7 +268,6 @@ impl Walk {
     }
 }
 
-/// A column that differs from the body, if any.
 fn differing_column(row: &Row<'_>, body: &str) -> Result<Option<String>, rusqlite::Error> {
     let columns = match Columns::of(body) {
         Ok(columns) => columns,

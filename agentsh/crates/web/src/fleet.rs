@@ -29,7 +29,6 @@ pub struct FleetNow {
     pub last: Vec<Listed>,
 }
 
-/// A server on one host.
 #[derive(Clone, Debug)]
 pub struct ServerOfHost {
     pub server: String,

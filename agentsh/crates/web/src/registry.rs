@@ -202,7 +202,6 @@ fn decision(html: &mut Html, token: &str, one: &Requested) {
     });
 }
 
-/// All details of one registration.
 #[derive(Clone, Debug)]
 pub struct FoundDetail {
     pub found: RegistrationRow,

@@ -11,7 +11,6 @@ pub enum Tone {
     Quiet,
 }
 
-/// A word with its tone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
     pub text: String,

@@ -224,7 +224,6 @@ fn layers(html: &mut Html, session: &Session) {
     );
 }
 
-/// A session in a list.
 #[derive(Clone, Debug)]
 pub struct Listed {
     pub id: String,

@@ -44,7 +44,6 @@ pub(super) struct Layers {
     pub(super) notes: Vec<String>,
 }
 
-/// Reads every layer.
 pub(super) fn layers(
     context: &Context<'_>,
     parsed: &Parsed,

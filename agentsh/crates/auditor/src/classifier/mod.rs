@@ -35,7 +35,6 @@ const KEPT: usize = 4096;
 
 type Hash = [u8; 32];
 
-/// The score of one text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
     /// From 0.0 to 1.0: how likely it is an attack.

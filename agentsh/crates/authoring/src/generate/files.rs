@@ -38,7 +38,6 @@ pub(super) struct Files {
     asked: BTreeSet<(FileWord, String)>,
 }
 
-/// The entries for a policy.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     /// Whether the lists are complete, so that they replace others.

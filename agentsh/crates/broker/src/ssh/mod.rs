@@ -29,7 +29,6 @@ use agentsh_host::{Context, Record, git_identity};
 use holder::{AgentSocket, AgentSockets};
 use request::Key;
 
-/// The keys and settings for the agent.
 #[derive(Default)]
 pub struct SshGrants {
     /// Generated files of the home: path inside and content.

@@ -15,7 +15,6 @@ use stateless_client::StatelessClient;
 /// Prefix of agentsh's own request ids.
 const OWN: &str = "agentsh-era-";
 
-/// What to do with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     ToServer(Vec<u8>),
@@ -35,7 +34,6 @@ impl Translation {
         Self::StatefulClient(Box::default())
     }
 
-    /// For a client without sessions.
     pub fn without_sessions() -> Self {
         Self::StatelessClient(Box::default())
     }

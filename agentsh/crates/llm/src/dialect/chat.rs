@@ -15,7 +15,6 @@ use crate::{Call, LlmError, refusal};
 
 /// The index of the single call of the old API.
 const LEGACY_CALL_INDEX: u64 = u64::MAX;
-/// Finish reasons of a choice with calls.
 const CALL_FINISH_REASONS: [&str; 2] = ["tool_calls", "function_call"];
 
 #[derive(Default)]

@@ -371,7 +371,6 @@ impl Responses {
     }
 }
 
-/// Texts and thoughts of an item.
 fn text_and_thought(item: &Json<'_>) -> (String, String) {
     let all = |name: &str| {
         let parts = item.member(name).and_then(Json::as_array).unwrap_or_default();

@@ -61,7 +61,6 @@ pub struct InFlight {
     deadlines: BTreeMap<Key, Instant>,
 }
 
-/// An open request of the client.
 pub struct ClientRequest {
     pub id: Id,
     pub method: Box<str>,

@@ -14,7 +14,6 @@ use agentsh_fleet::batch::Batch;
 use agentsh_fleet::keys;
 use agentsh_fleet::wire::Position;
 
-/// Rows of one statement.
 const ROWS_IN_STATEMENT: usize = 32;
 const COLUMNS: usize = 13;
 
@@ -36,7 +35,6 @@ pub(crate) struct ChainMismatch {
     pub found: String,
 }
 
-/// A host as its row says.
 struct HostRow {
     last_id: i64,
     last_hash: [u8; 32],

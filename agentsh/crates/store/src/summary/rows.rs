@@ -114,7 +114,6 @@ pub struct Layer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rejected {
     pub server_id: ServerId,
-    /// The sender.
     pub from: Sender,
     pub reason: String,
     /// Details of the last one.
