@@ -53,7 +53,7 @@ pub struct Bridges {
     declared: BTreeMap<ServerId, Declared>,
     places: Rc<ConnectionSlots>,
     /// For the client on standard input and output.
-    reader: Option<agentsh_mcp::HasOutputReader>,
+    standard_client: Option<Rc<Cell<bool>>>,
     holds_input: bool,
     /// Requests carry their caller.
     tells_caller: bool,
@@ -155,7 +155,7 @@ impl Bridges {
             approvals,
             declared,
             places,
-            reader: None,
+            standard_client: None,
             holds_input: false,
             tells_caller: false,
             unserved: RefCell::default(),
@@ -228,8 +228,7 @@ impl Bridges {
     /// has to end.
     #[must_use]
     pub fn with_standard_client(self, is_over: Rc<Cell<bool>>) -> Self {
-        let reader = agentsh_mcp::HasOutputReader(Rc::new(move || !is_over.get() && stdio::has_reader()));
-        Self { reader: Some(reader), holds_input: stdio::input_is_file(), ..self }
+        Self { standard_client: Some(is_over), holds_input: stdio::input_is_file(), ..self }
     }
 
     /// For gateway clients: requests carry their caller.
@@ -434,7 +433,10 @@ impl Bridges {
         let interfaces = self.session.live.servers.interfaces.clone();
         options.displaced =
             agentsh_mcp::DisplacedToolSink(Rc::new(move |tool| interfaces.relist(&tool.server)));
-        options.has_reader.clone_from(&self.reader);
+        if let Some(is_over) = &self.standard_client {
+            options.has_reader = Some(stdio::has_reader);
+            options.is_over = Rc::clone(is_over);
+        }
         options.holds_input = self.holds_input;
         options.tells_caller = self.tells_caller;
         options.audit.clone_from(&self.audit);

@@ -1,5 +1,6 @@
 //! The settings of one connection.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -35,7 +36,9 @@ pub struct Options {
     pub exit_grace: Duration,
     /// Whether the client is still read. If so, open requests may finish after the client's input ended, within 60 s
     /// if `request_timeout` is None; else the server has `exit_grace`.
-    pub has_reader: Option<HasOutputReader>,
+    pub has_reader: Option<fn() -> bool>,
+    /// A signal ended everything: nobody waits, and the server gets SIGTERM soon.
+    pub is_over: Rc<Cell<bool>>,
     /// The client's input is a file, whose end says nothing. The server's input stays open until its calls are done.
     pub holds_input: bool,
     /// Redacts arguments for events.
@@ -65,10 +68,6 @@ pub struct Options {
     /// Reports the server's faults to the user.
     pub note: NoteSink,
 }
-
-/// Whether something still reads the client's output.
-#[derive(Clone)]
-pub struct HasOutputReader(pub Rc<dyn Fn() -> bool>);
 
 /// Gets tools that were shown and are blocked now.
 #[derive(Clone)]
@@ -122,6 +121,7 @@ impl Options {
             request_timeout: None,
             exit_grace: Duration::from_secs(2),
             has_reader: None,
+            is_over: Rc::default(),
             holds_input: false,
             redact: |_| Value::Null,
             known: KnownTools(Rc::new(|_, _| None)),

@@ -677,11 +677,9 @@ mod tests {
 
     #[test]
     fn an_agent_may_not_change_what_commands_of_the_user_do() {
-        for text in [
-            "[alias]\nst = push --all --force",
-            "[alias]\nst = checkout",
-            "[core]\nhooksPath = /dev/null",
-        ] {
+        for text in
+            ["[alias]\nst = push --all --force", "[alias]\nst = checkout", "[core]\nhooksPath = /dev/null"]
+        {
             assert!(entries(text).iter().all(Entry::is_harmless), "{text}");
             assert!(!entries(text).iter().any(Entry::may_come_from_agent), "{text}");
         }
