@@ -104,7 +104,7 @@ macro_rules! shown_by_name {
     };
 }
 
-shown_by_name!(HasOutputReader, DisplacedToolSink, KnownTools, HasTrustedTools, ResultNotice, NoteSink);
+shown_by_name!(DisplacedToolSink, KnownTools, HasTrustedTools, ResultNotice, NoteSink);
 
 impl Options {
     /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, no known tools, arguments omitted, and no
