@@ -20,7 +20,6 @@ pub const COMM_BYTES: usize = 16;
 
 /// Sizes of the maps. Every table is shared by the sandboxes of one session.
 pub mod limits {
-    /// Sandboxes.
     pub const SANDBOXES: usize = 1024;
     /// Exact (cgroup, address, port) entries.
     pub const ALLOWED: usize = 16_384;

@@ -135,7 +135,7 @@ fn documented_day_commands_match_the_table() {
     for (subject, tasks) in all() {
         let works: Vec<&str> =
             tasks.iter().filter(|task| task.refused.is_none()).map(|task| task.name).collect();
-        writeln!(text, "### {subject}\n\nThese work: {}.\n", works.join(";\n")).unwrap();
+        writeln!(text, "### {subject}\n\nThese work:\n\n- {}\n", works.join("\n- ")).unwrap();
         text.push_str("| refused | message |\n|---|---|\n");
         for task in tasks {
             if let Some(says) = task.refused {

@@ -80,13 +80,13 @@ fn files_made_in_the_home_are_reported_as_gone_with_the_run() {
         let hidden = "mkdir -p ~/.cache/x/bin ~/.config/y; echo x >~/.cache/x/bin/z; echo x >~/.config/y/z";
         let told =
             run(&format!("{hidden}; mkdir -p ~/.local/bin; echo x >~/.local/bin/tool; echo x >~/note"));
-        let line = "made in the home inside, and gone with this run: ~/.local/bin, ~/note; what should stay";
+        let line = "not kept, because the home inside ends with the run: ~/.local/bin, ~/note; install";
         assert!(told.contains(line), "{mode:?} {told}");
         let told = run(&format!(
             "{hidden}; test ! -e ~/note; mkdir -p ~/kept/bin bin; echo x >~/kept/bin/x; echo x >bin/x"
         ));
         assert!(
-            !told.contains("gone with this run") && place.home.join("kept/bin/x").exists(),
+            !told.contains("ends with the run") && place.home.join("kept/bin/x").exists(),
             "{mode:?} {told}"
         );
     }

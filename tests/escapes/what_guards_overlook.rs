@@ -105,7 +105,7 @@ fn unusual_names_and_many_repositories_do_not_prevent_the_start() {
         let outcome =
             run(&place, "echo x >> odd*/.git/config; ls many | wc -l; echo x > file").expect_code(0);
         assert_eq!(fs::read_to_string(config).unwrap(), "[core]\n");
-        assert!(outcome.stderr.contains("/many: it holds more repositories"), "{outcome}");
+        assert!(outcome.stderr.contains("/many: it contains more repositories"), "{outcome}");
         assert_eq!(outcome.stdout.trim(), "0");
         assert!(place.project.join("file").exists());
     }

@@ -22,7 +22,7 @@ struct Probe {
 impl Probe {
     /// Why the answer may differ; None: it is the same.
     fn reason(&self) -> Option<String> {
-        let root_only = || self.why_root.map(|why| format!("only where root started agentsh: {why}"));
+        let root_only = || self.why_root.map(|why| format!("only if root started agentsh: {why}"));
         self.why.map(str::to_owned).or_else(root_only)
     }
 }
@@ -105,10 +105,12 @@ fn every_probe_says_what_is_run_and_no_two_are_called_the_same() {
 #[test]
 fn documented_probes_match_the_list() {
     let probes = probes();
-    let same = probes.iter().filter(|probe| probe.why.is_none()).count();
+    let same = probes.iter().filter(|probe| probe.reason().is_none()).count();
+    let root_only = probes.iter().filter(|probe| probe.why.is_none()).count() - same;
     let mut text = format!(
         "# Compatibility matrix\n\n`tests/inside` runs {} probes outside and inside a sandbox, as an ordinary user and as root. \
-         {same} give the\nsame answer, byte for byte. The tables say where an answer may differ, and why.\n",
+         {same} give the\nsame answer, byte for byte, and {root_only} more if an ordinary user starts agentsh. The tables say where an \
+         answer\nmay differ, and why.\n",
         probes.len()
     );
     let mut rest = probes.as_slice();
@@ -118,7 +120,8 @@ fn documented_probes_match_the_list() {
         rest = after;
         let same: Vec<&str> =
             group.iter().filter(|probe| probe.reason().is_none()).map(|probe| probe.name).collect();
-        writeln!(text, "\n## {}\n\nThe same: {}.", first.group, same.join(";\n")).unwrap();
+        writeln!(text, "\n## {}\n\nThese give the same answer:\n\n- {}", first.group, same.join("\n- "))
+            .unwrap();
         // Probes with the same reason share a row.
         let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
         for probe in group {

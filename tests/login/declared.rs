@@ -84,7 +84,7 @@ fn login_mistakes_in_a_policy_name_their_place() {
         ("{id: a, url: \"ftp://x.example\"}", "not the address of a server"),
         ("{id: a, url: \"https://me:secret@x.example\"}", "not the address of a server"),
         ("{id: a, type: stdio, url: \"https://x.example\"}", "is not `stdio`"),
-        ("{id: a, command: x, headers: {A: b}}", "is sent no headers"),
+        ("{id: a, command: x, headers: {A: b}}", "`headers` is for a server with a `url`"),
         ("{id: a, url: \"https://x.example\", headers: {\"A B\": c}}", "not the name of a header"),
         ("{id: a, url: \"https://x.example\", headers: {A: \"b\\nC: d\"}}", "a header is one line"),
     ] {

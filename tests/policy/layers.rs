@@ -66,7 +66,7 @@ fn policy_file_lies_over_the_users_and_the_project_narrows_both() {
     place.write(".agentsh.yaml", "agent: {env_allow: [C]}\n");
     let refused = run(&["--policy", "more.yaml"]);
     assert_eq!(refused.code, 125, "{refused}");
-    assert!(refused.stderr.contains("`C` is not passed on without this file"), "{refused}");
+    assert!(refused.stderr.contains("this file would pass on `C`"), "{refused}");
 }
 
 /// `/etc/agentsh/policy.yaml`, in a mount namespace of its own.

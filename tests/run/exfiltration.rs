@@ -402,7 +402,7 @@ fn data_flow_that_the_proxy_does_not_see_is_reported_once() {
     let told = |name: &str| {
         place.write(name, "CARRIER_API_KEY=kX7pQ2vT9mL4wZ8rB3nY6cD1\n");
         let answers = script_with(&place, &[], &steps);
-        answers.outcome.stderr.contains("data flow (secrets of the project's files)")
+        answers.outcome.stderr.contains("data flow (only secrets in the project's files)")
     };
     assert!(told("one.env"));
     assert!(!told(".env"));

@@ -75,7 +75,7 @@ fn explain_says_what_each_check_finds_in_a_text_and_which_line_decides() {
     let plain = place.write("plain.txt", "The ferry leaves at nine.");
     let words = ["policy", "explain", "--content", plain.to_str().unwrap(), "--subject", "arguments"];
     let told = Outcome::of(&mut place.agentsh(&words)).expect_code(0).stdout;
-    assert!(told.starts_with("as one of arguments, it passes") && told.contains("command: "), "{told}");
+    assert!(told.starts_with("checked as `arguments`: passes") && told.contains("command: "), "{told}");
     let words = ["policy", "explain", "--content", page, "--subject", "questions"];
     let told = Outcome::of(&mut place.agentsh(&words)).expect_code(0).stdout;
     assert!(told.contains("a value of the kind AWS KEY"), "{told}");

@@ -197,6 +197,21 @@ fn model_answer_with_a_false_length_is_an_error() {
     is_withheld(&place, &seen, "did not answer");
 }
 
+/// A proxy's page, or that of a login.
+#[test]
+fn a_page_in_place_of_an_answer_is_quoted() {
+    let place = place();
+    let said = || {
+        let page = format!("\n<!DOCTYPE html><title>{}\nsecond", "x".repeat(300));
+        vec![(head("text/html", "Connection: close\r\n"), 1), (page.into_bytes(), 1)]
+    };
+    for stream in [false, true] {
+        let (seen, _) = ask(&place, faulty(said, End::Closes), stream, POST);
+        assert!(seen.ends_with(" 502") && seen.contains("xx…'") && !seen.contains("second"), "{seen}");
+        is_withheld(&place, &seen, "not JSON; it begins with '<!DOCTYPE html><title>xx");
+    }
+}
+
 /// Clients that asked for no stream read JSON whatever its type says.
 #[test]
 fn json_declared_as_an_event_stream_is_judged_as_json() {

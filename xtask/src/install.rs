@@ -64,7 +64,6 @@ pub fn is_current() -> bool {
     wanted_stamp().is_ok_and(|wanted| std::fs::read_to_string(stamp()).is_ok_and(|found| found == wanted))
 }
 
-/// Installs whatever is missing.
 pub fn ensure() -> Result<()> {
     system_packages()?;
     if is_current() {

@@ -17,6 +17,8 @@ type Text = (usize, String);
 const ATTRIBUTES_WITHOUT_MESSAGES: [&str; 5] = ["expect(", "allow(", "cfg_attr(", "doc", "deprecated"];
 /// Derives by which doc comments become help texts.
 const HELP_DERIVES: [&str; 4] = ["Args", "Parser", "Subcommand", "ValueEnum"];
+/// Where a table begins whose texts are doc comments.
+const TABLES: [&str; 2] = [" = keys! {", " = rules! {"];
 /// Words with which a string begins that is a statement for a database.
 const SQL: [&str; 8] = ["SELECT ", "INSERT ", "UPDATE ", "DELETE ", "CREATE ", "ALTER ", "WITH ", "PRAGMA "];
 
@@ -138,7 +140,7 @@ fn one_line(text: &str) -> String {
     pieces.map(str::trim_end).collect::<Vec<_>>().join(" ").trim().to_owned()
 }
 
-/// Doc comments of what clap reads a command line into.
+/// Doc comments of what clap reads a command line into, and of tables.
 fn help(source: &str) -> Vec<Text> {
     let (mut found, mut block): (Vec<Text>, Option<Text>) = (Vec::new(), None);
     let mut is_inside = false;
@@ -153,7 +155,8 @@ fn help(source: &str) -> Vec<Text> {
             && HELP_DERIVES
                 .iter()
                 .any(|name| trimmed.split(['(', ',', ')', ' ', ':']).any(|word| word == *name));
-        is_inside = is_derive || is_inside && !line.starts_with('}');
+        let is_table = TABLES.iter().any(|start| trimmed.ends_with(start));
+        is_inside = is_derive || is_table || is_inside && !line.starts_with('}') && trimmed != "};";
         if let Some((at, text)) = block.take_if(|_| is_inside) {
             found.push((at, text.trim().to_owned()));
         }
@@ -187,6 +190,14 @@ mod tests {
             "    /// or two\n",
             "    read: bool,\n",
             "}\n",
+            "impl Section<P> for S {\n",
+            "    const KEYS: &'static [Key] = keys! {\n",
+            "        /// What happens to a call\n",
+            "        \"on_call\": Kind::Text;\n",
+            "    };\n",
+            "    /// Nor is this one printed\n",
+            "    fn read() {}\n",
+            "}\n",
             "const B: &str = \"over \\\n    two lines\";\n",
             "\n#[cfg(test)]\nmod tests { const C: &str = \"in a test\"; }\n",
         );
@@ -195,7 +206,8 @@ mod tests {
             (4, "cannot open {path}: \\\"{error}\\\""),
             (7, "Start an agent"),
             (10, "Read one more file, or two"),
-            (14, "over two lines"),
+            (16, "What happens to a call"),
+            (22, "over two lines"),
         ];
         let expected: Vec<Text> = expected.map(|(line, text)| (line, text.to_owned())).to_vec();
         assert_eq!(messages(source), expected);

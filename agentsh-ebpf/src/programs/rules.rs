@@ -5,7 +5,6 @@ use aya_ebpf::btf_maps::lpm_trie::Key;
 
 use crate::maps::{ALLOWED, NETS, SANDBOXES};
 
-/// Where the relay of a sandbox listens.
 pub struct Listener {
     pub address: [u32; 4],
     pub port: u16,

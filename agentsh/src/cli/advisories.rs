@@ -83,6 +83,17 @@ fn here() -> Result<AdvisoryContext, String> {
     Ok(AdvisoryContext { places: places(&place), policy: policy.mcp.advisories, home: place.home })
 }
 
+/// After these sources were read.
+async fn here_with(sources: &[String]) -> Result<AdvisoryContext, String> {
+    let here = here()?;
+    for source in sources {
+        take(&here, source)
+            .await
+            .map_err(|why| format!("{}: {}", escape::line(source), escape::line(&why)))?;
+    }
+    Ok(here)
+}
+
 fn places(place: &CommandContext) -> Places {
     let data = place.env.get("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let data = data.unwrap_or_else(|| place.home.join(".local/share")).join("agentsh");
@@ -191,7 +202,6 @@ async fn take_file(
     Ok(Tally { read: read.all.len() as u64, unread: read.unread, why: read.why })
 }
 
-/// The advisories about each server, by server and project.
 type ByServer = BTreeMap<(String, String), Vec<Advisory>>;
 
 /// The packages of every server at its last start; of servers without a recorded start, those of the pin.
@@ -225,12 +235,7 @@ pub(super) async fn of_server(
 }
 
 async fn list(sources: Vec<String>, as_json: bool, out: &mut dyn Write) -> Result<u8, String> {
-    let here = here()?;
-    for source in &sources {
-        take(&here, source)
-            .await
-            .map_err(|why| format!("{}: {}", escape::line(source), escape::line(&why)))?;
-    }
+    let here = here_with(&sources).await?;
     let known = Database::open(&here.places.data).map_err(|error| error.to_string())?;
     let kept = match &known {
         None => Vec::new(),
@@ -320,12 +325,7 @@ pub(super) fn line(one: &Advisory) -> String {
 }
 
 async fn show(id: &str, sources: Vec<String>, out: &mut dyn Write) -> Result<u8, String> {
-    let here = here()?;
-    for source in &sources {
-        take(&here, source)
-            .await
-            .map_err(|why| format!("{}: {}", escape::line(source), escape::line(&why)))?;
-    }
+    let here = here_with(&sources).await?;
     let known = Database::open(&here.places.data).map_err(|error| error.to_string())?;
     let record = match known {
         Some(database) => database.record(id).map_err(|error| error.to_string())?,

@@ -36,7 +36,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Approve: this once, or for longer
+    /// Approve a question, once or for longer
     Approve {
         id: String,
         /// For this call only; the default
@@ -52,7 +52,7 @@ enum Verb {
         #[arg(long, requires = "always")]
         any_arguments: bool,
     },
-    /// Deny: the same call is refused for the rest of the session
+    /// Deny a question; the same call is refused for the rest of the session
     Deny { id: String },
 }
 

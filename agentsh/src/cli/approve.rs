@@ -51,8 +51,8 @@ pub fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         agreements::add(&context.state_dir, &key)?;
         writeln!(
             out,
-            "{shown}: approved with its current content: servers that it declares get the variables that they ask for, and what \
-             your policy grants to their names"
+            "{shown}: approved as it is now: its servers get the variables that they ask for, and what your policy grants to their \
+             names"
         )?;
     }
     Ok(OK)

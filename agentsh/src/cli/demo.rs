@@ -20,7 +20,7 @@ use super::{fail, on_one_thread};
 
 #[derive(Debug, Args)]
 pub struct DemoArgs {
-    /// The rows as JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

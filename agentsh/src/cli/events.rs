@@ -20,7 +20,7 @@ pub struct EventsArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum EventsVerb {
-    /// Check the hash chain of every session; exit status 1 when it is broken
+    /// Check the hash chain of every session; exit status 1 if it is broken
     Verify {
         /// Print JSON
         #[arg(long)]

@@ -8,12 +8,11 @@ use jiff::{Span, Timestamp};
 use serde_json::json;
 
 use crate::session::gateway;
-use crate::session::run_error::exit_code_of;
 use agentsh_gateway::config::Config;
 use agentsh_gateway::keys::{KEYS, Key, Keys};
 use agentsh_host::accepted_files;
 
-use super::fail;
+use super::ended;
 use super::run::Network;
 use agentsh_terminal::output::{self, Failure, NO, OK, finish};
 use agentsh_terminal::style;
@@ -23,7 +22,7 @@ pub struct GatewayArgs {
     /// Configuration file: endpoints and addresses
     #[arg(long, value_name = "FILE", global = true, default_value = "gateway.yaml")]
     config: PathBuf,
-    /// Mechanism that polices connections of local servers
+    /// How network rules are enforced
     #[arg(long, value_enum, default_value = "auto")]
     network: Network,
     /// Start even if a layer of protection is not available here
@@ -60,6 +59,7 @@ enum KeysVerb {
     },
     /// List the keys, without their secrets
     List {
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -76,13 +76,7 @@ pub async fn run(args: GatewayArgs) -> u8 {
         backend: args.network.into(),
         allow_degraded: args.allow_degraded,
     };
-    match gateway::run(request).await {
-        Ok(code) => code,
-        Err(error) => {
-            fail(&error.to_string());
-            exit_code_of(&error)
-        }
-    }
+    ended(gateway::run(request).await)
 }
 
 fn keys(config: &std::path::Path, verb: KeysVerb, out: &mut impl Write, errors: &mut impl Write) -> u8 {

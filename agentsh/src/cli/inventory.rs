@@ -15,7 +15,7 @@ use agentsh_terminal::output::{self, Context, Failure, OK, table};
 
 #[derive(Clone, Debug, Args)]
 pub struct InventoryArgs {
-    /// This server alone
+    /// Only this server
     #[arg(long, value_name = "ID")]
     server: Option<String>,
     /// Print JSON

@@ -7,9 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{fail, profile};
+use super::{ended, fail, profile};
 use crate::session::login;
-use crate::session::run_error::exit_code_of;
 use agentsh_broker::logins::Store;
 use agentsh_broker::logins::flow::Request;
 use agentsh_store::escape;
@@ -23,6 +22,7 @@ pub struct LoginArgs {
     /// List the stored logins, without their secrets
     #[arg(long, conflicts_with = "server")]
     list: bool,
+    /// Print JSON
     #[arg(long, requires = "list")]
     json: bool,
     /// A scope to request in addition to those that the server wants. May be repeated
@@ -77,21 +77,11 @@ pub async fn login(args: LoginArgs, out: &mut dyn Write, err: &mut dyn Write) ->
         browser: !args.no_browser,
         limit: Duration::from_secs(args.wait),
     };
-    exit_status_of(login::login(request, out).await)
+    ended(login::login(request, out).await.map(|()| OK))
 }
 
 pub async fn logout(args: LogoutArgs) -> u8 {
-    exit_status_of(login::logout(&args.server, args.policy).await)
-}
-
-fn exit_status_of(done: Result<(), crate::session::run_error::RunError>) -> u8 {
-    match done {
-        Ok(()) => OK,
-        Err(error) => {
-            fail(&error.to_string());
-            exit_code_of(&error)
-        }
-    }
+    ended(login::logout(&args.server, args.policy).await.map(|()| OK))
 }
 
 fn list(as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command};
 use clap_mangen::Man;
 
-use super::examples;
+use super::examples::Examples;
 use agentsh_terminal::output::{Failure, OK, finish};
 
 #[derive(Debug, Args)]
@@ -23,14 +23,15 @@ pub fn run(args: &ManArgs, command: Command, out: &mut dyn Write, err: &mut dyn 
 }
 
 fn make(args: &ManArgs, command: &Command, out: &mut dyn Write) -> Result<u8, Failure> {
+    let examples = Examples::of_all(command);
     match &args.directory {
-        None => out.write_all(&page(command, "")?)?,
+        None => out.write_all(&page(command, "", &examples)?)?,
         Some(directory) => {
             let failed = |error: std::io::Error| {
                 Failure::Failed(format!("cannot write {}: {error}", directory.display()))
             };
             std::fs::create_dir_all(directory).map_err(failed)?;
-            let written = below(command, "", directory).map_err(failed)?;
+            let written = below(command, "", directory, &examples).map_err(failed)?;
             writeln!(out, "{written} pages in {}", directory.display())?;
         }
     }
@@ -38,17 +39,17 @@ fn make(args: &ManArgs, command: &Command, out: &mut dyn Write) -> Result<u8, Fa
 }
 
 /// The page of a verb and those below it. Gives their number.
-fn below(command: &Command, words: &str, directory: &Path) -> std::io::Result<usize> {
+fn below(command: &Command, words: &str, directory: &Path, examples: &Examples) -> std::io::Result<usize> {
     let name = format!("agentsh {words}").trim().replace(' ', "-");
-    std::fs::write(directory.join(format!("{name}.1")), page(command, words)?)?;
+    std::fs::write(directory.join(format!("{name}.1")), page(command, words, examples)?)?;
     let mut written = 1;
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
-        written += below(inner, format!("{words} {}", inner.get_name()).trim(), directory)?;
+        written += below(inner, format!("{words} {}", inner.get_name()).trim(), directory, examples)?;
     }
     Ok(written)
 }
 
-fn page(command: &Command, words: &str) -> std::io::Result<Vec<u8>> {
+fn page(command: &Command, words: &str, examples: &Examples) -> std::io::Result<Vec<u8>> {
     let man =
         Man::new(command.clone()).manual("agentsh").source(format!("agentsh {}", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
@@ -63,7 +64,7 @@ fn page(command: &Command, words: &str) -> std::io::Result<Vec<u8>> {
         man.render_subcommands_section(&mut page)?;
     }
     writeln!(page, ".SH EXAMPLES\n.nf")?;
-    for line in examples::of(words) {
+    for line in examples.of(words) {
         writeln!(page, "{}", verbatim(line))?;
     }
     writeln!(page, ".fi")?;

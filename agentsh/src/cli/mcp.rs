@@ -3,11 +3,10 @@
 use clap::{Args, Subcommand};
 
 use crate::session::mcp_run;
-use crate::session::run_error::exit_code_of;
 
 use super::flags::FlagArgs;
 use super::run::{Network, TierName};
-use super::{answered, approve, client_config, fail, inventory, mcp_query, pins, printed, profile};
+use super::{answered, approve, client_config, ended, fail, inventory, mcp_query, pins, printed, profile};
 use agentsh_terminal::style;
 
 #[derive(Debug, Args)]
@@ -22,7 +21,7 @@ enum Verb {
     Run(ServerArgs),
     /// List, trust, compare and remove pins of servers
     Pins(pins::PinsArgs),
-    /// Approve the servers in a project's file, in its current content
+    /// Approve the servers in a project's file as it is now
     Approve(approve::ApproveArgs),
     /// Route all servers of a client's configuration through `agentsh mcp run`
     Wrap(client_config::WrapArgs),
@@ -97,13 +96,7 @@ pub async fn run(args: McpArgs) -> u8 {
                     None => mcp_run::ServerSource::Command(args.command),
                 },
             };
-            match mcp_run::run(request).await {
-                Ok(code) => code,
-                Err(error) => {
-                    fail(&error.to_string());
-                    exit_code_of(&error)
-                }
-            }
+            ended(mcp_run::run(request).await)
         }
     }
 }

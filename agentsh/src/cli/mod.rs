@@ -44,6 +44,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand};
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::session::run_error::{RunError, exit_code_of};
 use agentsh_sandbox::{init, zygote};
 use agentsh_terminal::output::{Context, Failure, finish};
 use agentsh_terminal::{exit, style};
@@ -68,7 +69,7 @@ enum Verb {
     Run(run::RunArgs),
     /// Run one MCP server; list servers, tools, calls and pins
     Mcp(mcp::McpArgs),
-    /// Make `claude`, `codex` and so on always start in the sandbox
+    /// Make `claude`, `codex` and so on always start in a sandbox
     Enable(shim::EnableArgs),
     /// Start an agent without agentsh again
     Disable(shim::DisableArgs),
@@ -342,6 +343,14 @@ async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
         Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut style::stderr()).await,
         Err(error) => fail(&format!("cannot find the current directory: {error}")),
     }
+}
+
+/// The exit code of a session; says why there was none.
+fn ended(session: Result<u8, RunError>) -> u8 {
+    session.unwrap_or_else(|error| {
+        fail(&error.to_string());
+        exit_code_of(&error)
+    })
 }
 
 /// Says what failed; the exit code is agentsh's own.

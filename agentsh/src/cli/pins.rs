@@ -49,7 +49,7 @@ pub struct Which {
     /// Only this server
     #[arg(long, value_name = "ID")]
     pub server: Option<String>,
-    /// Only servers configured by this project, or by the user's own configuration if empty
+    /// Only servers of this project; with an empty value, only those of your own configuration
     #[arg(long, value_name = "PROJECT")]
     pub scope: Option<String>,
     /// Only the tool, prompt or resource with this name, not the server's program
@@ -140,11 +140,7 @@ fn row(cells: [&str; 8]) -> Vec<String> {
 }
 
 fn by(trusted: Option<TrustedBy>) -> &'static str {
-    match trusted {
-        Some(TrustedBy::FirstUse) => "first-use",
-        Some(TrustedBy::User) => "user",
-        None => "nobody",
-    }
+    trusted.map_or("nobody", TrustedBy::as_str)
 }
 
 /// Prints the pins of programs and of interfaces.

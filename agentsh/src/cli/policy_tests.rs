@@ -215,7 +215,7 @@ fn policy_explain_output() {
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --server fs --write src/x --json"), @r#"
-    {"allow":false,"rule":{"id":"sandbox.mcp.servers.filesystem.write","file":"default","line":0},"text":"`.` is granted only for reading","change":"sandbox: {mcp: {servers: [{id: \"fs\", filesystem: {write: [\"src/x\"]}}]}}","policy":"built-in:default","note":"paths on the server's command line are granted when it starts, for writing too, and so is what its profile takes from its arguments and variables; this answer is about the policy alone"}
+    {"allow":false,"rule":{"id":"sandbox.mcp.servers.filesystem.write","file":"default","line":0},"text":"`.` is granted only for reading","change":"sandbox: {mcp: {servers: [{id: \"fs\", filesystem: {write: [\"src/x\"]}}]}}","policy":"built-in:default","note":"this answer covers the policy only: when the server starts, it can also read and write the paths on its command line and what its profile takes from its arguments and variables"}
     note: no server 'fs' is pinned or in the policy: this is the answer for any unknown server
     exit 1
     "#);

@@ -25,7 +25,6 @@ use agentsh_receipt::{open_profile, sign_profile};
 use agentsh_store::escape;
 use agentsh_terminal::output::{self, Context, Failure, OK};
 
-/// One server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -51,6 +50,7 @@ enum Verb {
     Add(AddArgs),
     /// List the profiles
     List {
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -100,7 +100,6 @@ struct AddArgs {
 /// How long a server may take to answer; its packages may have to be fetched first.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The profile of this name.
 pub fn find(name: &str) -> Result<Option<Profile>, Failure> {
     Ok(load()?.remove(name))
 }
@@ -200,7 +199,12 @@ fn add(args: &AddArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, F
         }
         let line = lines.next().transpose()?;
         let line = line.filter(|line| !line.is_empty());
-        line.ok_or_else(|| Failure::Usage(format!("standard input has no line for {}", escape::line(name))))
+        line.ok_or_else(|| {
+            Failure::Usage(format!(
+                "no value for {}: standard input needs one line for each secret, in the order of the options",
+                escape::line(name)
+            ))
+        })
     };
     for name in &args.secret_header {
         profile.headers.insert(name.clone(), secret(name)?);

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::session::proxy;
-use crate::session::run_error::exit_code_of;
 
-use super::fail;
+use super::ended;
 use super::run::Network;
 
 #[derive(Debug, Args)]
@@ -33,11 +32,5 @@ pub async fn run(args: ProxyArgs) -> u8 {
         backend: args.network.into(),
         allow_degraded: args.allow_degraded,
     };
-    match proxy::run(request).await {
-        Ok(code) => code,
-        Err(error) => {
-            fail(&error.to_string());
-            exit_code_of(&error)
-        }
-    }
+    ended(proxy::run(request).await)
 }

@@ -92,6 +92,7 @@ pub enum RegistryVerb {
     Log {
         #[command(flatten)]
         at: ask::RegistryTarget,
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

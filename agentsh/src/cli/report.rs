@@ -51,7 +51,6 @@ pub struct Report {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Chain {
-    /// State of this session.
     pub state: SessionState,
     /// In the whole journal.
     pub problems: u64,

@@ -45,11 +45,11 @@ pub struct RunArgs {
     /// Report files that programs look for but that are not visible inside, and refused writes. Slows down every file access
     #[arg(long)]
     tell_files: bool,
-    /// Make a port of the sandbox reachable at 127.0.0.1:HOSTPORT of this machine; default: the same port, 0: any free port
+    /// Make a port of the sandbox reachable at 127.0.0.1:HOSTPORT of this machine; by default the same port; 0 is any free port
     #[arg(long, value_name = "PORT[:HOSTPORT]")]
     publish: Vec<PublishedPort>,
-    /// Show the repositories next to the project that its git leads to (the main one of a linked working tree, remotes on
-    /// this machine), now and from now on in this project
+    /// Trust what is new in this project, now and in later runs: git remotes, Go modules, and repositories on this machine
+    /// that its git uses
     #[arg(long)]
     agree: bool,
     /// Write changes of the project to a separate layer; `agentsh review` shows and applies them
@@ -67,17 +67,17 @@ pub struct RunArgs {
     /// Write a receipt of the run to this new file
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
-    /// No summary at the end
+    /// Print no summary at the end
     #[arg(long)]
     quiet: bool,
-    /// The agent and its arguments; `--` in front of them is needed only where the agent's name starts with a dash
+    /// The agent and its arguments; `--` in front of them is needed only if the agent's name starts with a dash
     #[arg(trailing_var_arg = true, required = true, value_name = "AGENT")]
     agent: Vec<OsString>,
 }
 
 /// Programs say that a file is missing or read-only, and do not know why.
-const WHERE_TO_ASK: &str = "agentsh: where a program says that a file is missing, read-only or busy: `agentsh policy explain --read FILE` \
-     or `--write FILE` says by which rule, and what allows it; `agentsh run --tell-files` names them as they are refused";
+const WHERE_TO_ASK: &str = "agentsh: if a program says that a file is missing, read-only or busy: `agentsh policy explain --read FILE` \
+     or `--write FILE` names the rule and what allows the file; `agentsh run --tell-files` prints each refused file";
 
 /// Entries of each list of the policy that are suggested at the end.
 const MAX_SUGGESTED: usize = 8;

@@ -122,7 +122,7 @@ async fn lines(file: &str, rules: &Rules, out: &mut impl Write) -> std::io::Resu
             Err(error) => (Value::Null, Err(format!("the line cannot be read: {error}"))),
         };
         let (verdict, reason) = match judged {
-            Ok(_) => ("allow", "public, and reached by https alone".to_owned()),
+            Ok(_) => ("allow", "public, and reached only by https".to_owned()),
             Err(reason) => ("block", reason),
         };
         writeln!(out, "{}", json!({"id": id, "verdict": verdict, "reason": reason}))?;

@@ -22,7 +22,6 @@ use agentsh_host::packages;
 /// Limit of ids in a server's results.
 const MAX_IDS: usize = 20;
 
-/// What is started.
 pub enum Launch<'a> {
     Command(&'a Resolved),
     Url(&'a str),

@@ -21,7 +21,7 @@ use agentsh_mcp::{Audit, NoteSink, Options};
 use agentsh_store::words::{LayerState, ServerType};
 use agentsh_store::{Event, redact};
 
-use super::connection_slots::{ConnectionSlots, Repeats};
+use super::connection_slots::{ConnectionSlots, Repeats, last_of};
 use super::content::{self, Content};
 use super::content_scan::ContentScan;
 use super::declared::Declared;
@@ -53,7 +53,7 @@ pub struct Bridges {
     declared: BTreeMap<ServerId, Declared>,
     places: Rc<ConnectionSlots>,
     /// For the client on standard input and output.
-    reader: Option<agentsh_mcp::HasOutputReader>,
+    standard_client: Option<Rc<Cell<bool>>>,
     holds_input: bool,
     /// Requests carry their caller.
     tells_caller: bool,
@@ -155,7 +155,7 @@ impl Bridges {
             approvals,
             declared,
             places,
-            reader: None,
+            standard_client: None,
             holds_input: false,
             tells_caller: false,
             unserved: RefCell::default(),
@@ -205,9 +205,9 @@ impl Bridges {
         self.session.record.journal.record(Event::Enforcement {
             server_id: None,
             layer: "data flow".to_owned(),
-            asked: "data that the agent reads does not reach servers".to_owned(),
+            asked: "everything that the agent reads is searched for".to_owned(),
             // The same for every run of a machine, so that it is reported once.
-            got: "secrets of the project's files".to_owned(),
+            got: "only secrets in the project's files".to_owned(),
             state: LayerState::Degraded,
             why: format!(
                 "agentsh does not see what the agent reads with its own tools; files whose secrets it knows: {seeded}"
@@ -228,8 +228,7 @@ impl Bridges {
     /// has to end.
     #[must_use]
     pub fn with_standard_client(self, is_over: Rc<Cell<bool>>) -> Self {
-        let reader = agentsh_mcp::HasOutputReader(Rc::new(move || !is_over.get() && stdio::has_reader()));
-        Self { reader: Some(reader), holds_input: stdio::input_is_file(), ..self }
+        Self { standard_client: Some(is_over), holds_input: stdio::input_is_file(), ..self }
     }
 
     /// For gateway clients: requests carry their caller.
@@ -315,14 +314,12 @@ impl Bridges {
     fn refuse(&self, id: &str, reason: &'static str, why: &str) {
         let Some(count) = self.unserved.borrow_mut().entry(reason).or_default().due() else { return };
         let shown: String = agentsh_store::escape::line(id).chars().take(80).collect();
-        let times = if count > 1 { format!(" ({count} times, last)") } else { String::new() };
-        self.session
-            .record
-            .note(&format!("refused a connection of the agent to server '{shown}'{times}: {why}"));
+        let detail = format!("{why}{}", last_of(count));
+        self.session.record.note(&format!("refused a connection of the agent to server '{shown}': {detail}"));
         self.session.record.journal.record(Event::McpServerRefused {
             server_id: ServerId(shown),
             reason: reason.to_owned(),
-            detail: format!("{why}{times}"),
+            detail,
             rule: RuleRef::default_rule("connections"),
         });
     }
@@ -436,7 +433,10 @@ impl Bridges {
         let interfaces = self.session.live.servers.interfaces.clone();
         options.displaced =
             agentsh_mcp::DisplacedToolSink(Rc::new(move |tool| interfaces.relist(&tool.server)));
-        options.has_reader.clone_from(&self.reader);
+        if let Some(is_over) = &self.standard_client {
+            options.has_reader = Some(stdio::has_reader);
+            options.is_over = Rc::clone(is_over);
+        }
         options.holds_input = self.holds_input;
         options.tells_caller = self.tells_caller;
         options.audit.clone_from(&self.audit);

@@ -57,7 +57,6 @@ impl CommandLine {
         given
     }
 
-    /// The argument of a word.
     #[must_use]
     pub fn argument(&self, word: OsString) -> OsString {
         let bytes = word.to_str().and_then(|word| self.bytes.get(word));

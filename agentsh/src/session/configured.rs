@@ -81,7 +81,6 @@ fn refuse_borrowed_names(policy: &Policy, launch: &mut Launch) {
     }
 }
 
-/// Servers that the policy declares.
 fn policy_servers(policy: &Policy) -> BTreeMap<ServerId, agentsh_agents::Declared> {
     let mut servers = BTreeMap::new();
     for (id, server) in &policy.mcp.servers {
@@ -152,7 +151,6 @@ pub fn in_order(launch: &Launch) -> Vec<ServerId> {
     servers.into_iter().map(|(id, _)| id.clone()).collect()
 }
 
-/// An agent's servers as declarations.
 #[must_use]
 pub fn declarations(context: &Context, policy: &Policy, launch: &Launch) -> BTreeMap<ServerId, Declared> {
     let mut declared = BTreeMap::new();

@@ -98,6 +98,11 @@ impl Drop for ConnectionCount {
     }
 }
 
+/// What follows the text about one refusal that stands for `count`.
+pub(super) fn last_of(count: u64) -> String {
+    if count > 1 { format!("; the last of {count} refusals") } else { String::new() }
+}
+
 /// Counts events that an agent can cause without end.
 #[derive(Default)]
 pub(super) struct Repeats {

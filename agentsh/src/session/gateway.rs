@@ -17,7 +17,7 @@ use agentsh_policy::{CallRule, Place, Ruled};
 use agentsh_store::{Event, escape};
 
 use super::bridges::{self, Bridges};
-use super::connection_slots::Repeats;
+use super::connection_slots::{Repeats, last_of};
 use super::content_scan::ContentScan;
 use super::context::Context;
 use super::declared::Declaration;
@@ -216,12 +216,11 @@ impl Connector for Carrier {
         let Some(count) = refusals.entry((endpoint.to_owned(), refusal.code)).or_default().due() else {
             return;
         };
-        let times = if count > 1 { format!(" ({count} times, last)") } else { String::new() };
         let who = if who.is_empty() { String::new() } else { format!(", key '{who}'") };
         self.record(
             endpoint,
             refusal.code,
-            format!("{}: from {peer}{who}{times}; log {log_id}", refusal.why),
+            format!("{}: from {peer}{who}{}; log {log_id}", refusal.why, last_of(count)),
         );
     }
 

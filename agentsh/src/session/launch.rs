@@ -195,8 +195,8 @@ async fn finish(
     for directory in &layout.unsearched {
         enforcement.push(Enforcement::less(
             "hook files",
-            "every repository below the project",
-            "the top level",
+            "guarded in every repository below the project",
+            "guarded at the top level",
             State::Degraded,
             format!("{} has too many files to search for nested repositories", directory.display()),
         ));
@@ -263,9 +263,15 @@ async fn finish(
             })?;
     }
     if place.is_none() && child.sockets.as_ref().is_some_and(|sockets| sockets.refused.is_empty()) {
-        let why =
-            "this kernel has no packet sockets: connections to ports without a rule fail without an event";
-        enforcement.push(Enforcement::less("refused connections", "told", "some", State::Degraded, why));
+        let got = "not those to ports without a rule";
+        let why = "this kernel has no packet sockets";
+        enforcement.push(Enforcement::less(
+            "refused connections",
+            "all are recorded",
+            got,
+            State::Degraded,
+            why,
+        ));
     }
     let way_out = egress.zip(child.sockets.take());
     let way_out = way_out.map(|(egress, sockets)| network::serve(egress, sockets, &ports));
@@ -322,7 +328,8 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
     let Quota { memory_bytes: memory, cpu_percent: cpu } = quota;
     let mut report = Vec::new();
     let is_root = rustix::process::geteuid().is_root();
-    let needs = if is_root { ": no hierarchy can be written" } else { " (needs root or a delegated cgroup)" };
+    let needs =
+        if is_root { ": no cgroup file system is writable" } else { " (needs root or a delegated cgroup)" };
     let asked = format!("{} MiB together", memory >> 20);
     report.push(if cgroup.memory_held {
         Enforcement::enforced("memory limit", format!("{asked}, by cgroup"))

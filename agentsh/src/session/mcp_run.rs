@@ -49,7 +49,6 @@ pub struct Request {
 /// The built-in policy of no particular agent.
 const AGENT: &str = "generic";
 
-/// Which server.
 #[derive(Clone, Debug)]
 pub enum ServerSource {
     Command(Vec<String>),

@@ -124,8 +124,7 @@ pub fn tell_what_is_gone(session: &Session, inside: &Namespaces) {
     if !shown.is_empty() {
         let more = if shown.len() == MAX_GONE { " and perhaps more" } else { "" };
         session.record.note(&format!(
-            "made in the home inside, and gone with this run: {}{more}; what should stay belongs in the project, or is \
-             installed outside",
+            "not kept, because the home inside ends with the run: {}{more}; install into the project, or outside",
             shown.join(", ")
         ));
     }

@@ -210,7 +210,9 @@ fn published(
         let port = one.port;
         // A listener of the egress inside: connections from outside would leave through it.
         if taken.contains(&port) {
-            return Err(format!("cannot publish port {port}: a network rule names it"));
+            return Err(format!(
+                "cannot publish port {port}: a network rule lets the sandbox connect to this port; listen on another one inside"
+            ));
         }
         Published::listen(*one)
     };

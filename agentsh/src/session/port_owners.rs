@@ -13,7 +13,6 @@ use agentsh_agents::Kind;
 /// Limit of cached ports.
 const MAX_PORTS: usize = 200;
 
-/// Known listeners by port.
 #[derive(Debug, Default)]
 pub struct PortOwners(RefCell<BTreeMap<u16, Option<&'static str>>>);
 

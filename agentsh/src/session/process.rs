@@ -41,7 +41,6 @@ pub struct Process {
     inside: Option<Namespaces>,
 }
 
-/// How a process ended.
 pub struct ProcessEnd {
     pub cause: ExitCause,
     /// The program was not executed.

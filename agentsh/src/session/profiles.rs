@@ -118,7 +118,7 @@ fn tell_withheld(facts: &Facts, record: &Record, declaration: &Declaration) {
     let place = declaration.place.as_deref().unwrap_or_default();
     let file = place.rsplit_once(':').map_or(place, |(file, _)| file);
     record.note(&format!(
-        "server '{id}' came with the project ({place}) and has the name of an entry in your policy ({}): that entry may only restrict it; to approve it: {}",
+        "server '{id}' came with the project ({place}) and has the name of an entry in your policy ({}): until you approve it, that entry can only restrict it; to approve it: {}",
         entry.rule,
         agentsh_agents::agreement::command(Path::new(file))
     ));

@@ -12,7 +12,6 @@ const MAX_DIFFERENT: usize = 200;
 /// Limit of reported kinds; the journal has all.
 const MAX_SHOWN: usize = 5;
 
-/// What a call is for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Purpose {
     pub what: &'static str,
@@ -62,7 +61,6 @@ const MACHINE: Purpose = Purpose {
     instead: "run it outside",
 };
 
-/// By call number.
 #[must_use]
 pub fn purpose(number: libc::c_long) -> &'static Purpose {
     Call::of(number).map_or(&MACHINE, of_call)

@@ -45,7 +45,6 @@ use agentsh_host::{Facts, Record};
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub policy: Option<String>,
-    /// Flags for the policy.
     pub flags: agentsh_policy::Flags,
     pub allow_degraded: bool,
     /// The kind of sandboxes.

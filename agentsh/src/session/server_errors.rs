@@ -52,7 +52,6 @@ pub(super) async fn follow(mut stderr: pipe::Receiver, name: Option<ServerId>) -
         .join("\n")
 }
 
-/// One server's output.
 struct StderrLines {
     prefix: String,
     line: Vec<u8>,

@@ -76,7 +76,7 @@ async fn leave_out(
     let state = PinState {
         server_id: ServerId(LEFT_OUT.to_owned()),
         scope: session.facts.context.project.display().to_string(),
-        program: format!("beyond the {} that are compared", trees::MAX_TREES),
+        program: format!("skills and plugins beyond the first {}", trees::MAX_TREES),
         identity: "not compared".to_owned(),
         digest: format!("sha256:{}", hex(hasher)),
         manifest,
@@ -164,7 +164,6 @@ fn state(facts: &Facts, tree: &Tree, content: &Content) -> PinState {
     }
 }
 
-/// The changed files.
 fn other_files(pin: &Pin, state: &PinState) -> Vec<String> {
     let (before, now) = (&pin.state.manifest, &state.manifest);
     let is_other = |(path, hash): &(&String, &String)| before.get(*path) != Some(hash);

@@ -58,7 +58,6 @@ fn can_be_watched(descriptor: &OwnedFd) -> io::Result<bool> {
     Ok(can)
 }
 
-/// Standard input that can be ended.
 pub struct StoppableReader<R> {
     input: R,
     end: oneshot::Receiver<()>,

@@ -79,7 +79,6 @@ fn is_wide(path: &Path, own: &[&PathBuf]) -> bool {
     holds(path) || path.canonicalize().is_ok_and(|real| holds(&real))
 }
 
-/// With counts.
 type Counted = Vec<(u32, String)>;
 
 fn most_frequent(mut entries: Counted, most: usize) -> Vec<String> {

@@ -133,8 +133,8 @@ fn limits(facts: &Facts, tasks: u64, private: u64) -> String {
         "at most {MAX_QUEUED_SIGNALS} pending signals, and {MAX_QUEUE_BYTES} bytes in message queues"
     );
     text.push_str(
-        "no core dumps: they would go to a program of the host\neverything else that `ulimit -a` shows (size of a file, stack, \
-         locked memory) is as outside\n",
+        "no core dumps: a program outside the sandbox would get them\nall other limits that `ulimit -a` shows (size of a file, \
+         stack, locked memory) are the same as outside\n",
     );
     let file = facts.context.config.join("agentsh/policy.yaml");
     let _ = writeln!(

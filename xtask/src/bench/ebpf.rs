@@ -2,11 +2,11 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::measure::{Bar, Report, Samples, milliseconds};
 use super::place::Place;
-use crate::run::{say, succeed};
+use crate::run::say;
 
 /// The bar is about one microsecond in fifty, and single rounds differ by more.
 const TURNS_A_ROUND: u32 = 4;
@@ -17,14 +17,8 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         say("eBPF: skipped, only root can load the programs\n");
         return Ok(());
     }
-    let mut command = place.command(&place.bench);
-    let output = succeed(command.args(["network", &rounds.saturating_mul(TURNS_A_ROUND).to_string()]))?;
-    let last = output.lines().last().unwrap_or_default();
-    let times: serde_json::Value = serde_json::from_str(last).with_context(|| output.clone())?;
-    let samples = |name: &str| {
-        let values = times[name].as_array().into_iter().flatten();
-        Samples::new(values.filter_map(serde_json::Value::as_f64).collect())
-    };
+    let times = place.measured(["network", &rounds.saturating_mul(TURNS_A_ROUND).to_string()])?;
+    let samples = |name: &str| Samples::of(&times[name]);
     let mut compare = |what: &str, (own, peer): (&str, &str), bar: Bar| {
         let (own_times, peer_times) = (samples(own), samples(peer));
         report.line(

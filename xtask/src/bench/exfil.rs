@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::mcp::{Client, processes};
-use super::measure::{Bar, Report, Samples, milliseconds, shown};
+use super::measure::{Bar, Report, Samples, microseconds, milliseconds};
 use super::memory::mebibytes;
 use super::place::Place;
 
@@ -72,13 +72,7 @@ impl Pair {
     fn small(&mut self, what: &str, order: &str, most: f64, report: &mut Report) -> Result<()> {
         let turns = self.rounds.div_ceil(5).max(20);
         let (direct, proxied) = self.in_turns(order, turns)?;
-        let numbers = format!(
-            "agentsh {} [{}]  direct {} [{}]",
-            shown(proxied.median(), "us"),
-            shown(proxied.p95(), "us"),
-            shown(direct.median(), "us"),
-            shown(direct.p95(), "us"),
-        );
+        let numbers = format!("agentsh {}  direct {}", microseconds(&proxied), microseconds(&direct));
         let added = proxied.median() - direct.median();
         report.line(&format!("{what}, through proxy"), &numbers, ("added", added, "us"), Bar::AtMost(most));
         Ok(())

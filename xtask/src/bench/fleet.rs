@@ -11,7 +11,6 @@ use super::place::Place;
 
 const HOSTS: usize = 50;
 
-/// What is done to the server.
 pub struct Load {
     pub rate: u32,
     pub seconds: u32,

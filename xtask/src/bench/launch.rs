@@ -3,24 +3,17 @@
 use std::process::Stdio;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::measure::{Bar, Report, Samples, milliseconds};
 use super::place::Place;
-use crate::run::succeed;
 
 /// A static `true`: bare, in bubblewrap, in the sandbox of a server.
 pub fn sandbox(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
     let rounds = rounds.to_string();
-    let mut command = place.command(&place.bench);
-    let output = succeed(command.args(["launch", &rounds]).args([&place.nothing, &place.project]))?;
-    let last = output.lines().last().unwrap_or_default();
-    let times: serde_json::Value = serde_json::from_str(last).with_context(|| output.clone())?;
-    let samples = |name: &str| {
-        Samples::new(
-            times[name].as_array().into_iter().flatten().filter_map(serde_json::Value::as_f64).collect(),
-        )
-    };
+    let words = ["launch".as_ref(), rounds.as_ref(), place.nothing.as_os_str(), place.project.as_os_str()];
+    let times = place.measured(words)?;
+    let samples = |name: &str| Samples::of(&times[name]);
     let (bare, peer, own) = (samples("bare"), samples("bwrap"), samples("agentsh"));
     report.line(
         "launch true in a full server sandbox",

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::exfil;
-use super::measure::{Bar, Report, Samples, milliseconds, shown};
+use super::measure::{Bar, Report, Samples, microseconds, milliseconds, shown};
 use super::place::Place;
 
 /// Small calls of one turn.
@@ -95,13 +95,7 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
     for (samples, path) in small[1..].iter().zip(PATHS) {
         report.line(
             &format!("small call through {path}"),
-            &format!(
-                "agentsh {} [{}]  direct {} [{}]",
-                shown(samples.median(), "us"),
-                shown(samples.p95(), "us"),
-                shown(small[0].median(), "us"),
-                shown(small[0].p95(), "us"),
-            ),
+            &format!("agentsh {}  direct {}", microseconds(samples), microseconds(&small[0])),
             ("added", samples.median() - small[0].median(), "us"),
             Bar::AtMost(60.0),
         );

@@ -11,6 +11,11 @@ impl Samples {
         Self(values)
     }
 
+    /// The numbers of a list.
+    pub fn of(list: &serde_json::Value) -> Self {
+        Self::new(list.as_array().into_iter().flatten().filter_map(serde_json::Value::as_f64).collect())
+    }
+
     pub fn median(&self) -> f64 {
         self.quantile(50)
     }
@@ -67,6 +72,11 @@ pub fn shown(value: f64, unit: &str) -> String {
     let space = if unit.is_empty() { "" } else { " " };
     let places = if value.abs() < 100.0 { 2 } else { 0 };
     format!("{value:.places$}{space}{unit}")
+}
+
+/// Median, and the 95th percentile in brackets.
+pub fn microseconds(samples: &Samples) -> String {
+    format!("{} [{}]", shown(samples.median(), "us"), shown(samples.p95(), "us"))
 }
 
 /// Microseconds as milliseconds: median, and the 95th percentile in brackets.

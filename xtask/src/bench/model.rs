@@ -1,21 +1,14 @@
 //! The model's channel next to a bare reverse proxy of the same library.
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use anyhow::Result;
 
-use super::measure::{Bar, Report, Samples, shown};
+use super::measure::{Bar, Report, Samples, microseconds, shown};
 use super::place::Place;
-use crate::run::succeed;
 
 pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
-    let mut command = place.command(&place.bench);
-    let output = succeed(command.arg("model").arg(&place.agentsh).arg(rounds.to_string()))?;
-    let last = output.lines().last().unwrap_or_default();
-    let measured: Value = serde_json::from_str(last).with_context(|| output.clone())?;
-    let samples = |what: &str, way: &str| {
-        let values = measured[what][way].as_array().into_iter().flatten();
-        Samples::new(values.filter_map(Value::as_f64).collect())
-    };
+    let measured =
+        place.measured(["model".as_ref(), place.agentsh.as_os_str(), rounds.to_string().as_ref()])?;
+    let samples = |what: &str, way: &str| Samples::of(&measured[what][way]);
     for (what, title, most) in [
         ("first", "a model's answer, to its first byte", 300.0),
         ("event", "an event of a model's answer", 20.0),
@@ -24,11 +17,9 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         report.line(
             title,
             &format!(
-                "agentsh {} [{}]  a bare proxy {} [{}]  {:.2} times as long",
-                shown(judged.median(), "us"),
-                shown(judged.p95(), "us"),
-                shown(bare.median(), "us"),
-                shown(bare.p95(), "us"),
+                "agentsh {}  a bare proxy {}  {:.2} times as long",
+                microseconds(&judged),
+                microseconds(&bare),
                 judged.median() / bare.median()
             ),
             ("added", judged.median() - bare.median(), "us"),

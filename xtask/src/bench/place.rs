@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::run::{cargo, find, succeed, target};
 
@@ -83,6 +83,12 @@ impl Place {
         let mut command = Command::new(program);
         command.current_dir(&self.project).env_clear().env("HOME", &self.home).env("PATH", "/usr/bin:/bin");
         command
+    }
+
+    /// The last line of what the programs of the benchmark say.
+    pub fn measured<W: AsRef<std::ffi::OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Result<Value> {
+        let output = succeed(self.command(&self.bench).args(words))?;
+        serde_json::from_str(output.lines().last().unwrap_or_default()).with_context(|| output.clone())
     }
 
     /// Servers for the client, and the policy that makes agentsh put bridges into that file.

@@ -1,31 +1,18 @@
 //! Connections through the relay next to direct ones.
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use anyhow::Result;
 
-use super::measure::{Bar, Report, Samples, shown};
+use super::measure::{Bar, Report, Samples, microseconds, shown};
 use super::place::Place;
-use crate::run::succeed;
 
 pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
-    let mut command = place.command(&place.bench);
-    let output = succeed(command.arg("relay").arg(&place.agentsh).arg(rounds.to_string()))?;
-    let last = output.lines().last().unwrap_or_default();
-    let measured: Value = serde_json::from_str(last).with_context(|| output.clone())?;
-    let samples = |what: &str, path: &str| {
-        let values = measured[what][path].as_array().into_iter().flatten();
-        Samples::new(values.filter_map(Value::as_f64).collect())
-    };
+    let measured =
+        place.measured(["relay".as_ref(), place.agentsh.as_os_str(), rounds.to_string().as_ref()])?;
+    let samples = |what: &str, path: &str| Samples::of(&measured[what][path]);
     let (direct, relayed) = (samples("connect", "direct"), samples("connect", "relay"));
     report.line(
         "a new connection and one request through the relay",
-        &format!(
-            "agentsh {} [{}]  direct {} [{}]",
-            shown(relayed.median(), "us"),
-            shown(relayed.p95(), "us"),
-            shown(direct.median(), "us"),
-            shown(direct.p95(), "us")
-        ),
+        &format!("agentsh {}  direct {}", microseconds(&relayed), microseconds(&direct)),
         ("ratio", relayed.median() / direct.median(), ""),
         Bar::AtMost(2.5),
     );

@@ -38,7 +38,6 @@ pub struct Options {
     check: bool,
 }
 
-/// What was made.
 #[derive(Debug)]
 pub struct Made {
     pub tarball: PathBuf,

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use super::sbom::Bill;
 use crate::run::{repository, succeed};
 
-/// One file as it is installed.
 pub struct File {
     /// Below `usr`.
     pub path: String,

@@ -24,7 +24,6 @@ exec /bin/busybox switch_root /new /bin/sh /run-suite
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 
-/// Writes the archive for one kernel and one script.
 pub fn write(kernel: &Kernel, busybox: &Path, script: &str) -> Result<PathBuf> {
     let mut archive = Archive::default();
     for name in ["bin", "dev", "modules", "new"] {

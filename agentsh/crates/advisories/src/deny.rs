@@ -9,11 +9,9 @@ use super::read::Document;
 
 /// The only format there is.
 pub const FORMAT: &str = "agentsh-deny/1";
-/// Lines of one signature.
 const LINES: usize = 4;
 /// Maximum number of signatures of one list that are checked.
 const MAX_SIGNATURES: usize = 100;
-/// Entries of one list.
 const MAX_ENTRIES: usize = 100_000;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -29,7 +27,6 @@ pub struct List {
     pub entries: Vec<Entry>,
 }
 
-/// A list as it was signed.
 #[derive(Clone, Debug)]
 pub struct Signed {
     pub text: Vec<u8>,

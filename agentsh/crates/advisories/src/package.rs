@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::str::FromStr as _;
 
-/// The ecosystem of names and versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ecosystem {
     Npm,

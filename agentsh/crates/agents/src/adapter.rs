@@ -81,7 +81,6 @@ impl Kind {
         Self(ADAPTERS.iter().find(is_it).copied().unwrap_or(&generic::ADAPTER))
     }
 
-    /// The adapter of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         ADAPTERS.iter().find(|adapter| adapter.name == name).map(|adapter| Self(adapter))

@@ -17,7 +17,6 @@ pub fn key(path: &Path, content: &str) -> String {
     agentsh_base::hex(&hash.finalize())
 }
 
-/// Whether a file with this content was agreed to.
 pub(super) fn is_agreed(agreed: &BTreeSet<String>, path: &Path, content: &str) -> bool {
     !agreed.is_empty() && agreed.contains(&key(path, content))
 }

@@ -88,7 +88,6 @@ pub struct ChangedConfiguration {
 }
 
 impl Client {
-    /// The client of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         CLIENTS.iter().find(|client| client.name == name)

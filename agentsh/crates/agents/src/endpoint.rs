@@ -2,7 +2,6 @@
 
 use super::{Endpoint, Scheme, TlsInspection};
 
-/// The endpoint of a base URL, or what is wrong with the URL.
 pub(super) fn parse(url: &str, why: &str) -> Result<Endpoint, String> {
     let trimmed = url.trim();
     let (scheme, rest) = match trimmed.split_once("://") {

@@ -39,7 +39,6 @@ pub(super) struct Facts {
 /// A file, and the keys of it that are kept.
 pub(super) type Kept = (&'static str, Vec<Key>);
 
-/// The agent's own directory.
 pub(super) struct AgentDirectory {
     /// Moves it.
     pub(super) variable: &'static str,
@@ -65,7 +64,6 @@ pub(super) const NOTHING: Facts = Facts {
 };
 pub(super) const ANY_MODEL: Models = Models { any: true, logins: None, others: no_others };
 
-/// A file that declares servers.
 pub(super) struct List {
     pub(super) whose: ConfigScope,
     pub(super) path: &'static str,

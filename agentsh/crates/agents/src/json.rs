@@ -37,7 +37,7 @@ fn reason(text: &str, JsonError { kind, offset }: JsonError) -> String {
             format!("duplicate key {:?}", unescape(key))
         }
         JsonErrorKind::TooDeep => format!("it is nested deeper than {MAX_DEPTH} levels"),
-        JsonErrorKind::TooManyValues => format!("it holds more than {MAX_FILE_VALUES} values"),
+        JsonErrorKind::TooManyValues => format!("it contains more than {MAX_FILE_VALUES} values"),
         JsonErrorKind::InvalidUtf8 | JsonErrorKind::InvalidJson => {
             match text.get(offset..).unwrap_or("").chars().next() {
                 Some(found) => format!("{found:?} is not expected there"),

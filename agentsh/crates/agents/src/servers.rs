@@ -44,7 +44,6 @@ pub(super) struct GatheredServers {
     pub(super) notes: Vec<String>,
 }
 
-/// The source of a group of entries.
 #[derive(Debug)]
 pub(super) struct EntrySource<'a> {
     pub(super) file: &'a Path,
@@ -137,7 +136,7 @@ pub(super) fn name_problem(name: &str) -> Option<String> {
     } else if name.len() > MAX_NAME {
         Some(format!("its name is longer than {MAX_NAME} bytes"))
     } else if name.chars().any(spoofing) {
-        Some(format!("its name {name:?} holds invisible or control characters"))
+        Some(format!("its name {name:?} contains invisible or control characters"))
     } else if name.contains('/') || name == "." || name == ".." {
         Some(format!("its name {name:?} reads like a path"))
     } else if name.starts_with('-') {
@@ -272,7 +271,7 @@ fn transport(entry: &Value, expand: &mut impl FnMut(&str) -> String) -> Result<T
             .iter()
             .map(|arg| match arg {
                 Value::String(arg) => checked(expand(arg), "args"),
-                _ => Err("its args hold something that is not a string".to_owned()),
+                _ => Err("its args contain something that is not a string".to_owned()),
             })
             .collect::<Result<_, _>>()?,
         Some(_) => return Err("its args are not a list".to_owned()),
@@ -307,7 +306,7 @@ fn strings(
 }
 
 fn checked(value: String, key: &str) -> Result<String, String> {
-    if value.contains('\0') { Err(format!("its {key} holds a NUL character")) } else { Ok(value) }
+    if value.contains('\0') { Err(format!("its {key} contains a NUL character")) } else { Ok(value) }
 }
 
 fn members(entry: &Value, kept: &[&str]) -> Map<String, Value> {

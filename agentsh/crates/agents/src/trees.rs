@@ -40,7 +40,6 @@ const CLAUDE_PLUGINS: &str = ".claude/plugins/installed_plugins.json";
 const CLAUDE_PLUGINS_PLACE: &str = ".claude/plugins";
 const CODEX_PLUGINS: &str = ".codex/plugins/cache";
 
-/// A skill or a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// `skill:NAME@PLACE` or `plugin:NAME@PLACE`: what two agents know by one name is not one tree. A place has a slash in
@@ -71,7 +70,6 @@ pub struct Found {
     pub left_out: Vec<(String, PathBuf)>,
 }
 
-/// The content of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// Over all of it.
@@ -291,7 +289,7 @@ impl Walk<'_> {
         *self.left = self
             .left
             .checked_sub(bytes.len() as u64)
-            .ok_or_else(|| format!("skills and plugins hold more than {} MiB in all", MAX_BYTES >> 20))?;
+            .ok_or_else(|| format!("skills and plugins contain more than {} MiB in all", MAX_BYTES >> 20))?;
         Ok(Some(bytes))
     }
 

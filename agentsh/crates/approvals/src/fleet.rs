@@ -29,7 +29,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters of a name that is put on record, with who it is at an identity provider: as many as the server keeps.
 const MAX_NAME: usize = 1000;
 
-/// The fleet server, as this host.
 #[derive(Clone)]
 pub struct Fleet(Rc<Client>);
 

@@ -97,7 +97,7 @@ impl FlowContent {
 }
 
 /// A question as a person sees it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Item {
     /// Unique among all sessions of this machine that run.
     pub id: String,
@@ -136,7 +136,6 @@ pub struct Item {
     /// Something is not the trusted version, and nothing else is asked: an approval that lasts makes its new definition the pin.
     #[serde(default)]
     pub is_change: bool,
-    /// The changed entry.
     #[serde(default)]
     pub changed: Option<ChangedEntry>,
     /// The rule that asks, as `file:line (key)`.
@@ -176,23 +175,12 @@ impl Item {
             id,
             session: session.facts.id.to_string(),
             server: server.to_owned(),
-            client: None,
             name,
-            arguments: String::new(),
-            redacted: String::new(),
-            arguments_hash: String::new(),
-            interface: None,
-            from: None,
-            is_copy: false,
-            host: None,
-            path: None,
-            login: None,
-            is_change: false,
-            changed: None,
             rule: rule.to_string(),
             why,
             asked_at: now.as_secs(),
             expires_at: (now + wait).as_secs(),
+            ..Self::default()
         }
     }
 

@@ -9,7 +9,6 @@ use agentsh_store::words::{ApprovalScope, ApprovalWord};
 
 use super::{Approvals, Item, Key, Waiting};
 
-/// The rights that a server requires.
 #[derive(Clone, Debug)]
 pub struct FurtherRights {
     pub server: ServerId,

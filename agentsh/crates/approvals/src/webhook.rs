@@ -28,7 +28,6 @@ const MAX_ANSWER: usize = 64 << 10;
 /// Characters of a name that is put on record.
 const MAX_NAME: usize = 80;
 
-/// The webhook.
 #[derive(Clone)]
 pub struct Hook {
     url: Url,
@@ -45,7 +44,6 @@ impl Drop for PendingQuestion {
     }
 }
 
-/// The reply.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Reply {

@@ -76,9 +76,9 @@ pub enum Audit {
 pub enum AuditorError {
     #[error("{rule}: there must be two auditors, or none")]
     NotTwo { rule: String },
-    #[error("{rule}: the variable {variable} is not set; it must hold the key of auditor {name}")]
+    #[error("{rule}: the variable {variable} is not set; it must contain the key of auditor {name}")]
     NoKey { rule: String, variable: String, name: String },
-    #[error("{rule}: the variable {variable} does not hold a key: a key is one word")]
+    #[error("{rule}: the variable {variable} does not contain a key: a key is one word")]
     BadKey { rule: String, variable: String },
     #[error("{rule}: the address of auditor {name} cannot be used: {why}")]
     Address { rule: String, name: String, why: String },

@@ -70,7 +70,6 @@ impl Of {
     }
 }
 
-/// One finding.
 struct ContentFinding {
     /// The name in `inspect`; for other checks the key of the policy.
     finding: &'static str,
@@ -278,7 +277,7 @@ fn print(
         Outcome::Ask => "waits for a person",
         Outcome::Block => "is refused",
     };
-    writeln!(out, "as one of {}, it {says}", subject.as_str())?;
+    writeln!(out, "checked as `{}`: {says}", subject.as_str())?;
     for cell in cells {
         writeln!(out, "{}{}", cell.finding, decision(cell))?;
         let mut found = found.iter().filter(|one| one.finding == cell.finding).peekable();

@@ -21,8 +21,8 @@ use agentsh_terminal::exit::{FAILED, NO};
 use agentsh_terminal::output::Failure;
 
 /// Grants outside the policy, which the answer therefore lacks.
-const FROM_COMMAND: &str = "paths on the server's command line are granted when it starts, for writing too, and \
-    so is what its profile takes from its arguments and variables; this answer is about the policy alone";
+const FROM_COMMAND: &str = "this answer covers the policy only: when the server starts, it can also read and \
+    write the paths on its command line and what its profile takes from its arguments and variables";
 
 /// Programs that inspect other processes.
 const TRACERS: [&str; 7] = ["gdb", "gdbserver", "lldb", "strace", "ltrace", "perf", "rr"];

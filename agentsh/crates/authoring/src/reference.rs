@@ -9,7 +9,6 @@ use agentsh_policy::top_keys;
 
 const HEAD: &str = include_str!("reference.md");
 
-/// The reference as Markdown.
 pub fn markdown() -> String {
     let mut text = HEAD.to_owned();
     for key in top_keys() {

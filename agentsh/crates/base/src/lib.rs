@@ -20,9 +20,11 @@ pub mod task;
 pub mod types;
 pub mod url_path;
 pub mod users_files;
+mod words;
 pub mod wsl;
 
 pub use shown_time::shown_time;
+pub use words::{without_margin, words_of_name};
 
 /// Millionths of a dollar as dollars.
 #[must_use]

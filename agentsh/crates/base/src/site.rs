@@ -13,6 +13,14 @@ pub struct BrowserRequest<'a> {
     pub fetch_site: Option<&'a str>,
 }
 
+impl<'h> BrowserRequest<'h> {
+    /// With its headers by their names. One that is not text is not from a page of this site.
+    pub fn of(only_reads: bool, text: impl Fn(&str) -> Option<&'h str>) -> Self {
+        let [host, origin, fetch_site] = ["host", "origin", "sec-fetch-site"].map(text);
+        Self { only_reads, host, origin, fetch_site }
+    }
+}
+
 /// Whether the request was sent to one of `hosts` (without ports), by a page of the same site or by no page at all.
 ///
 /// # Errors
@@ -38,7 +46,7 @@ pub fn same_site(asked: &BrowserRequest<'_>, hosts: &[String]) -> Result<(), &'s
 }
 
 /// A host without its port.
-fn bare(host: &str) -> &str {
+pub fn bare(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

@@ -6,14 +6,14 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 
 /// One `agentsh run`, `mcp run` or `proxy`: a UUID v7, so that ids sort by time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SessionId(pub uuid::Uuid);
 
 /// The name of an MCP server: the key under which the host's configuration lists it, never the name that
 /// the server gives itself.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ServerId(pub String);
 

@@ -199,7 +199,6 @@ impl ContentScan {
         }
     }
 
-    /// The note about removed bytes.
     fn removed(
         &self,
         subject: &Subject<'_>,

@@ -50,7 +50,7 @@ struct State {
 }
 
 /// The pins of one server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct KnownServer {
     scope: String,
     basis: String,
@@ -120,10 +120,7 @@ impl InterfacePins {
             scope: scope.to_owned(),
             basis: basis.to_owned(),
             is_new: trusted.is_empty(),
-            pins: BTreeMap::new(),
-            drifted: BTreeMap::new(),
-            shapes: BTreeMap::new(),
-            told: BTreeMap::new(),
+            ..KnownServer::default()
         });
         for pin in trusted {
             let key = (pin.kind, pin.name);

@@ -135,7 +135,6 @@ pub(super) struct Connector {
     name: ServerName<'static>,
 }
 
-/// A stream under TLS.
 pub(super) struct PostgresTlsStream<S>(Box<tokio_rustls::client::TlsStream<S>>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for TlsConnectorFactory {

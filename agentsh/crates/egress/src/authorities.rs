@@ -52,7 +52,6 @@ pub enum Source {
     Text(String),
 }
 
-/// Authorities, and who names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedAuthorities {
     /// A variable or a file.

@@ -15,7 +15,6 @@ const MAX_ENCODINGS: usize = 4;
 
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
-/// Undoes the encodings of one body.
 pub struct Decoder {
     /// In the order in which they are undone.
     stages: Vec<Stage>,

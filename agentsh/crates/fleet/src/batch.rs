@@ -21,7 +21,6 @@ pub const MAX_UNPACKED: usize = 16 << 20;
 /// Longest name of a session and longest time, in bytes.
 const MAX_WORD: usize = 64;
 
-/// A place in the journal of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// 0: before the first row.
@@ -58,7 +57,7 @@ impl Batch {
         for (number, row) in self.rows.iter().enumerate() {
             let words = [&row.session, &row.time, &row.body];
             if words.iter().any(|word| word.contains(['\n', '\r', '\t'])) {
-                return Err(Unreadable::Line(number + 2, "a row of the journal holds a line break"));
+                return Err(Unreadable::Line(number + 2, "a row of the journal contains a line break"));
             }
             let hash = agentsh_base::hex(&row.hash);
             text.push_str(&format!(

@@ -15,7 +15,6 @@ pub const BODY: &str = "agentsh-body";
 /// Over everything that [`signed_text`] puts together, as hex digits.
 pub const SIGNATURE: &str = "agentsh-signature";
 
-/// The key pair of one host.
 pub struct HostKey {
     pair: Ed25519KeyPair,
 }

@@ -92,7 +92,6 @@ impl Person {
     }
 }
 
-/// Asks for a token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AskToken {
     /// `host`, `viewer`, `approver` or `admin`.
@@ -199,7 +198,6 @@ pub struct SessionRow {
     pub first_link: String,
 }
 
-/// One self-check of the server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SelfCheck {
     pub ok: bool,
@@ -244,7 +242,6 @@ pub struct ApprovalAnswer {
     pub bound: String,
 }
 
-/// The status of a question, for its host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QuestionStatus {
     /// `waiting`, `approved`, `denied`, or `over`: no answer in time.

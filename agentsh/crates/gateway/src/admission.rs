@@ -10,6 +10,8 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use jsonwebtoken::jwk::JwkSet;
 
+use agentsh_base::site::bare;
+
 use super::codes::Code;
 use super::config::Config;
 use super::keys::{self, Keys};
@@ -167,7 +169,7 @@ pub fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), Refusal>
 }
 
 fn is_own_host(config: &Config, host: &str) -> bool {
-    let name = host_name(host);
+    let name = bare(host);
     let is_local = name.eq_ignore_ascii_case("localhost")
         || name
             .trim_matches(['[', ']'])
@@ -177,7 +179,7 @@ fn is_own_host(config: &Config, host: &str) -> bool {
         .public_url
         .as_deref()
         .and_then(|url| url.split_once("://"))
-        .map(|(_, rest)| host_name(rest.split('/').next().unwrap_or_default()));
+        .map(|(_, rest)| bare(rest.split('/').next().unwrap_or_default()));
     is_local
         || config.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
         || public.is_some_and(|own| own.eq_ignore_ascii_case(name))
@@ -192,14 +194,6 @@ fn is_own_origin(config: &Config, origin: &str) -> bool {
     // Another port on this machine is another origin.
     rest.rsplit_once(':').is_some_and(|(_, port)| port == config.listen.port().to_string())
         && is_own_host(config, rest)
-}
-
-/// Without the port.
-fn host_name(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    }
 }
 
 fn authenticate(

@@ -71,7 +71,6 @@ fn resumed(id: &str) -> Option<(u64, u64)> {
     Some((stream.parse().ok()?, count.parse().ok()?))
 }
 
-/// The format of a stream.
 pub struct StreamFormat {
     client: Rc<Client>,
     /// Events have ids.

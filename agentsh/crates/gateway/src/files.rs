@@ -14,7 +14,6 @@ use super::keys::Keys;
 use super::server::GatewayError;
 use super::tls;
 
-/// The contents of the files in the configuration.
 pub struct Files {
     pub keys: Keys,
     /// The signers of tokens.

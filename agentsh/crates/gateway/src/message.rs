@@ -21,7 +21,6 @@ pub const HEADER_MISMATCH: i32 = -32020;
 pub const INVALID_REQUEST: i32 = -32600;
 pub const PARSE_ERROR: i32 = -32700;
 
-/// A parsed client message.
 #[derive(Debug)]
 pub struct Incoming {
     pub line: Vec<u8>,

@@ -166,7 +166,6 @@ async fn stateless(
     Ok(exchange(&client, &client.rename(message), takes, ProtocolMode::Stateless).await)
 }
 
-/// The client's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolMode {
     Stateful,

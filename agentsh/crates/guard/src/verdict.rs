@@ -4,88 +4,92 @@ use std::time::Duration;
 
 use crate::policy::GATEWAY;
 use crate::types::RuleRef;
+use agentsh_base::words;
 
-/// From the mildest to the strictest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
-    Allow,
-    /// Goes through, and is recorded as something that a stricter policy would refuse.
-    Alert,
-    /// Goes through with a part replaced.
-    Rewrite,
-    /// A person is asked; without an answer it is refused.
-    Ask,
-    Block,
+words! {
+    /// From the mildest to the strictest.
+    #[derive(PartialOrd, Ord)]
+    pub enum Outcome {
+        Allow = "allow",
+        /// Goes through, and is recorded as something that a stricter policy would refuse.
+        Alert = "alert",
+        /// Goes through with a part replaced.
+        Rewrite = "rewrite",
+        /// A person is asked; without an answer it is refused.
+        Ask = "ask",
+        Block = "block",
+    }
 }
 
-/// Why, as a stable code that scripts may match on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    NoRule,
-    ServerAllowed,
-    ServerDenied,
-    ServerNotAllowlisted,
-    ToolAllowed,
-    ToolDenied,
-    ToolNotAllowlisted,
-    UnknownTool,
-    RateLimited,
-    /// Data of another server's result is in the arguments.
-    Tainted,
-    /// The arguments name a host that no rule allows.
-    DestinationNotAllowed,
-    /// A text of a server tries to give orders to the model.
-    ContentSuspicious,
-    /// A rule of the policy about what calls say.
-    PolicyRule,
-    /// A person allowed it, now or by an earlier answer.
-    Approved,
-    /// A person refused it.
-    ApprovalDenied,
-    /// No person answered in time.
-    ApprovalTimedOut,
-    /// There is no person who could answer.
-    NobodyToAsk,
-    /// The server offers something other than what was trusted.
-    InterfaceChanged,
-    /// The server offers something that was never trusted.
-    InterfaceNotPinned,
-    /// A known server offers an additional item.
-    InterfaceAdded,
-    /// The registry does not vouch for what a server offers.
-    InterfaceNotVouched,
-    /// A tool that no listing of its server showed.
-    ToolNotListed,
-    /// Something in a text that a policy does not let pass, such as a secret.
-    SecretFound,
-    /// Invisible parts of a text were removed.
-    TextCleaned,
-    /// Servers may not ask for this at all.
-    RequestNotAllowed,
-    /// Something private was read, and this call leaves.
-    PrivateToExternal,
-    /// The name of a tool is that of another server's, or looks like it.
-    ToolShadowed,
-    /// The name of a server is nearly that of another one.
-    ServerNameSimilar,
-    /// Something was read from another server shortly before it would be sent.
-    ReadThenSend,
-    /// Like [`Reason::ReadThenSend`], for a tool that writes or processes data.
-    CrossServerFlow,
-    /// More calls in a short time than the policy takes for honest work.
-    Burst,
-    /// A text could not be classified.
-    NotClassified,
-    /// A call or an answer that is not as it used to be.
-    Unusual,
-    /// An auditor flagged the call.
-    AuditFlagged,
-    /// An auditor did not answer in time.
-    AuditTimedOut,
-    /// An auditor could not be asked, or answered in no form that counts.
-    AuditFailed,
-    /// The caller cancelled the call, or disconnected, before the auditors answered.
-    AuditCancelled,
+words! {
+    /// Why, as a stable code that scripts may match on.
+    pub enum Reason: code {
+        NoRule = "no-rule",
+        ServerAllowed = "server-allowed",
+        ServerDenied = "server-denied",
+        ServerNotAllowlisted = "server-not-allowlisted",
+        ToolAllowed = "tool-allowed",
+        ToolDenied = "tool-denied",
+        ToolNotAllowlisted = "tool-not-allowlisted",
+        UnknownTool = "unknown-tool",
+        RateLimited = "rate-limited",
+        /// Data of another server's result is in the arguments.
+        Tainted = "tainted-data",
+        /// The arguments name a host that no rule allows.
+        DestinationNotAllowed = "destination-not-allowed",
+        /// A text of a server tries to give orders to the model.
+        ContentSuspicious = "content-suspicious",
+        /// A rule of the policy about what calls say.
+        PolicyRule = "policy-rule",
+        /// A person allowed it, now or by an earlier answer.
+        Approved = "approved",
+        /// A person refused it.
+        ApprovalDenied = "approval-denied",
+        /// No person answered in time.
+        ApprovalTimedOut = "approval-timed-out",
+        /// There is no person who could answer.
+        NobodyToAsk = "nobody-to-ask",
+        /// The server offers something other than what was trusted.
+        InterfaceChanged = "interface-changed",
+        /// The server offers something that was never trusted.
+        InterfaceNotPinned = "interface-not-pinned",
+        /// A known server offers an additional item.
+        InterfaceAdded = "interface-added",
+        /// The registry does not vouch for what a server offers.
+        InterfaceNotVouched = "interface-not-vouched",
+        /// A tool that no listing of its server showed.
+        ToolNotListed = "tool-not-listed",
+        /// Something in a text that a policy does not let pass, such as a secret.
+        SecretFound = "secret-found",
+        /// Invisible parts of a text were removed.
+        TextCleaned = "text-cleaned",
+        /// Servers may not ask for this at all.
+        RequestNotAllowed = "request-not-allowed",
+        /// Something private was read, and this call leaves.
+        PrivateToExternal = "private-to-external",
+        /// The name of a tool is that of another server's, or looks like it.
+        ToolShadowed = "tool-shadowed",
+        /// The name of a server is nearly that of another one.
+        ServerNameSimilar = "server-name-similar",
+        /// Something was read from another server shortly before it would be sent.
+        ReadThenSend = "read-then-send",
+        /// Like [`Reason::ReadThenSend`], for a tool that writes or processes data.
+        CrossServerFlow = "cross-server-flow",
+        /// More calls in a short time than the policy takes for honest work.
+        Burst = "burst",
+        /// A text could not be classified.
+        NotClassified = "not-classified",
+        /// A call or an answer that is not as it used to be.
+        Unusual = "unusual",
+        /// An auditor flagged the call.
+        AuditFlagged = "audit-flagged",
+        /// An auditor did not answer in time.
+        AuditTimedOut = "audit-timed-out",
+        /// An auditor could not be asked, or answered in no form that counts.
+        AuditFailed = "audit-failed",
+        /// The caller cancelled the call, or disconnected, before the auditors answered.
+        AuditCancelled = "audit-cancelled",
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,65 +201,6 @@ impl Verdict {
                 || "no further call is allowed".to_owned(),
                 |wait| format!("try again in {:.1} s", (wait.as_secs_f64() * 10.0).ceil() / 10.0),
             ),
-        }
-    }
-}
-
-impl Outcome {
-    /// The name in the event log and of `--action`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Alert => "alert",
-            Self::Rewrite => "rewrite",
-            Self::Ask => "ask",
-            Self::Block => "block",
-        }
-    }
-}
-
-impl Reason {
-    #[must_use]
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::NoRule => "no-rule",
-            Self::ServerAllowed => "server-allowed",
-            Self::ServerDenied => "server-denied",
-            Self::ServerNotAllowlisted => "server-not-allowlisted",
-            Self::ToolAllowed => "tool-allowed",
-            Self::ToolDenied => "tool-denied",
-            Self::ToolNotAllowlisted => "tool-not-allowlisted",
-            Self::UnknownTool => "unknown-tool",
-            Self::RateLimited => "rate-limited",
-            Self::Tainted => "tainted-data",
-            Self::DestinationNotAllowed => "destination-not-allowed",
-            Self::ContentSuspicious => "content-suspicious",
-            Self::PolicyRule => "policy-rule",
-            Self::Approved => "approved",
-            Self::ApprovalDenied => "approval-denied",
-            Self::ApprovalTimedOut => "approval-timed-out",
-            Self::NobodyToAsk => "nobody-to-ask",
-            Self::InterfaceChanged => "interface-changed",
-            Self::InterfaceNotPinned => "interface-not-pinned",
-            Self::InterfaceAdded => "interface-added",
-            Self::InterfaceNotVouched => "interface-not-vouched",
-            Self::ToolNotListed => "tool-not-listed",
-            Self::SecretFound => "secret-found",
-            Self::TextCleaned => "text-cleaned",
-            Self::RequestNotAllowed => "request-not-allowed",
-            Self::PrivateToExternal => "private-to-external",
-            Self::ToolShadowed => "tool-shadowed",
-            Self::ServerNameSimilar => "server-name-similar",
-            Self::ReadThenSend => "read-then-send",
-            Self::CrossServerFlow => "cross-server-flow",
-            Self::Burst => "burst",
-            Self::NotClassified => "not-classified",
-            Self::Unusual => "unusual",
-            Self::AuditFlagged => "audit-flagged",
-            Self::AuditTimedOut => "audit-timed-out",
-            Self::AuditFailed => "audit-failed",
-            Self::AuditCancelled => "audit-cancelled",
         }
     }
 }

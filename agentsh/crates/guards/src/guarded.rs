@@ -302,7 +302,7 @@ impl Guarded {
             let verb = if is_guarded { "replaced" } else { "made" };
             let mut text = format!("stopped git before it {verb} {}", self.refusal(owner, &path, ""));
             if let Some(command) = self.trees.abort_command(&path) {
-                text.push_str(&format!("; git is in the middle of something that `{command}` gives up"));
+                text.push_str(&format!("; the operation is half done, and `{command}` undoes it"));
             }
             let left = interrupted_git::stop(heard.pid, &text, found);
             text.push_str(match left.is_empty() {

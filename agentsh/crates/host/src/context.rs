@@ -342,7 +342,8 @@ fn id_maps(identity: Identity) -> (Option<IdMaps>, Vec<Enforcement>) {
     match IdMaps::new(identity) {
         Ok(maps) => (Some(maps), Vec::new()),
         Err(error) => {
-            let why = format!("{error}: files of root are shown to the sandbox as another user's");
+            let why =
+                format!("{error}: inside, files of root seem to belong to another user and may be read-only");
             (None, vec![Enforcement::less("id map", "id-mapped mounts", "none", State::Degraded, why)])
         }
     }

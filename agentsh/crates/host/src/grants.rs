@@ -152,7 +152,7 @@ pub fn from_arguments(
             grants.push(Grant { path, access: Access::ReadOnly });
         } else if holds_home(&path, context) {
             refused.push(format!(
-                "{value} for writing: it holds the home directory; name the directories in it that may change"
+                "{value} for writing: it contains the home directory; name the directories in it that may change"
             ));
             grants.push(Grant { path, access: Access::ReadOnly });
         } else {

@@ -101,7 +101,6 @@ fn holds_answer(tree: &Json<'_>, turns: bool) -> Result<bool, LlmError> {
     }
 }
 
-/// Writes a value with judged answers.
 fn write(
     tree: &Json<'_>,
     turns: bool,

@@ -247,13 +247,10 @@ impl Stream {
                 Err(LlmError::Shape("a call continues after its end"))
             };
         }
-        let draft = self.drafts.entry(piece.key).or_insert_with(|| Call {
-            id: String::new(),
-            namespace: None,
-            name: String::new(),
-            arguments: String::new(),
-            at_provider: piece.at_provider,
-        });
+        let draft = self
+            .drafts
+            .entry(piece.key)
+            .or_insert_with(|| Call { at_provider: piece.at_provider, ..Call::default() });
         if draft.id.is_empty() {
             draft.id = piece.id.unwrap_or_default();
         }
@@ -373,7 +370,6 @@ impl Stream {
     }
 }
 
-/// The data of an event, if any.
 fn event_data(frame: &Frame) -> Option<&str> {
     frame.data.as_deref().map(str::trim).filter(|data| !data.is_empty())
 }

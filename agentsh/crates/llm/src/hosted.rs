@@ -11,7 +11,6 @@ use crate::dialect::parse;
 use crate::json::Json;
 use crate::route::Provider;
 
-/// A tool that the provider runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hosted {
     /// The policy's name, for the server `agent`: [`FETCH`], [`SEARCH`], [`CODE`] and so on.

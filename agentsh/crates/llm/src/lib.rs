@@ -38,7 +38,7 @@ pub const MAX_DEPTH: usize = 512;
 pub const MAX_HELD: usize = 16 << 20;
 
 /// A tool call of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// The provider's id; the following MCP call does not have it.
     pub id: String,

@@ -3,7 +3,6 @@
 
 use agentsh_base::url_path::components;
 
-/// The API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Provider {
     /// Anthropic Messages.

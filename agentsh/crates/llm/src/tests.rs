@@ -372,7 +372,7 @@ fn choices_and_calls_without_streaming_are_counted_by_position() {
 }
 
 #[test]
-fn blocks_with_the_same_index_are_separated_and_nested_ones_withheld() {
+fn blocks_with_the_same_index_are_separated() {
     let block = |name: &str| {
         [
             format!(r#"{{"type":"content_block_start","index":0,"content_block":{{"type":"tool_use","id":"{name}","name":"{name}","input":{{}}}}}}"#),
@@ -393,12 +393,95 @@ fn blocks_with_the_same_index_are_separated_and_nested_ones_withheld() {
     assert!(told.is_empty() && out.contains(r#""index":1,"content_block""#), "{out}");
     let (out, told) = through(Provider::Anthropic, &text(&[&block("read"), &block("send")]));
     assert!(told.len() == 1 && !out.contains("\"name\":\"send\""), "{out}");
-    let twice = text(&[&block("read")[..1], &block("send")]);
-    let mut stream = Stream::new(Provider::Anthropic, None, REPLACEMENT);
-    let mut out = Vec::new();
-    let ended = stream.push(twice.as_bytes(), &mut Strict, &mut out);
-    assert!(matches!(ended, Err(LlmError::Shape(_))), "{ended:?}");
-    assert!(!String::from_utf8_lossy(&out).contains("send"));
+    // Without an end of the first: what is written is read as it was judged.
+    let told_text = [
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#.to_owned(),
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hm"}}"#.to_owned(),
+    ];
+    for (blocks, blocked) in [
+        (text(&[&told_text, &block("read")]), 0),
+        (text(&[&block("read")[..2], &block("list")]), 0),
+        (text(&[&block("read")[..1], &block("send")]), 1),
+        (text(&[&block("send")[..2], &block("read")]), 1),
+        (text(&[&block("send")[..2], &block("read")[..2]]), 1),
+    ] {
+        let (out, told) = through(Provider::Anthropic, &blocks);
+        assert_eq!(told.len(), blocked, "{out}");
+        assert!(!out.contains("\"name\":\"send\""), "{out}");
+        let begun =
+            [0, 1].map(|index| out.find(&format!(r#""content_block_start","index":{index}"#)).unwrap());
+        let ended = out.find(r#""content_block_stop","index":0"#).unwrap();
+        assert!(begun[0] < ended && ended < begun[1], "{out}");
+        assert_eq!(out.matches(r#""content_block_stop","index":0"#).count(), 1, "{out}");
+        assert_eq!(through(Provider::Anthropic, &out), (out.clone(), vec![]));
+    }
+    // A call that is cut by the next block is judged when nothing follows.
+    let cut = block("read")[1].replace("{}", "{");
+    let (out, told) =
+        through(Provider::Anthropic, &text(&[&[block("read")[0].clone(), cut], &block("list")]));
+    assert!(told.len() == 1 && out.contains("came damaged") && out.contains("\"name\":\"list\""), "{out}");
+}
+
+/// The official client for TypeScript takes a message in place of all pieces.
+#[test]
+fn calls_repeated_in_a_whole_message_are_forwarded_once() {
+    let first = chunk(&call(r#""index":0,"#, "a", "read", "{}"), "null");
+    let message = |id: &str, name: &str| {
+        let calls = call("", id, name, "{}");
+        format!(
+            r#"{{"index":0,"message":{{"role":"assistant","content":"Hm","tool_calls":[{calls}]}},"finish_reason":"tool_calls"}}"#
+        )
+    };
+    let (out, told) = through(Provider::OpenAiChat, &chat(&[&first, &message("a", "send")]));
+    assert!(told.is_empty() && !out.contains("\"message\""), "{out}");
+    assert_eq!(read_by_index(&out), [("a".into(), "read".into(), "{}".into())], "{out}");
+    assert!(out.contains(r#"{"index":0,"finish_reason":"tool_calls"}"#), "{out}");
+    let refused = first.replace("read", "send");
+    let (out, told) = through(Provider::OpenAiChat, &chat(&[&refused, &message("a", "send")]));
+    assert!(told.len() == 1 && !out.contains("\"tool_calls\"") && out.contains("blocked by policy"), "{out}");
+    // Only the pieces were judged.
+    let other = chat(&[&first, &message("b", "read")]);
+    let taken = Stream::new(Provider::OpenAiChat, None, REPLACEMENT).push(
+        other.as_bytes(),
+        &mut Strict,
+        &mut Vec::new(),
+    );
+    assert!(matches!(taken, Err(LlmError::Shape(_))), "{taken:?}");
+}
+
+/// An item without its index is the one with its id, or a new one.
+#[test]
+fn items_without_an_index_are_judged_one_by_one() {
+    let no_index = |line: &&str| line.replace(r#""output_index":0,"#, "").replace(r#""output_index":1,"#, "");
+    let bare: Vec<String> = ITEMS.iter().map(no_index).collect();
+    let of = |lines: &[String]| events(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let (out, told) = through(Provider::OpenAiResponses, &of(&bare));
+    assert!(told.len() == 1 && !out.contains("\"c1\"") && out.contains("\"c2\""), "{out}");
+    let (out, told) = through(Provider::OpenAiResponses, &of(&bare).replace("send", "look"));
+    assert!(told.is_empty(), "{told:?}");
+    for (index, count) in [(0, 4), (1, 2)] {
+        assert_eq!(out.matches(&format!(r#""output_index":{index}"#)).count(), count, "{out}");
+    }
+    // An id in the last event does not make it one about that item.
+    let last = bare[7].replacen("{", r#"{"item_id":"j","#, 1);
+    let (out, told) = through(Provider::OpenAiResponses, &of(&[&bare[..7], &[last]].concat()));
+    assert!(told.len() == 1 && !out.contains("\"c1\"") && out.contains("response.completed"), "{out}");
+    // Without ids each is an item of its own.
+    let no_ids = of(&bare).replace(r#""id":"i","#, "").replace(r#""id":"j","#, "");
+    let (out, _) = through(Provider::OpenAiResponses, &no_ids);
+    assert!(!out.contains("\"c1\"") && out.contains("\"c2\""), "{out}");
+    // Interleaved ones, and pieces that only an id places.
+    let order = [0, 1, 5, 2, 3, 6, 4, 7].map(|place: usize| bare[place].clone());
+    let secret = of(&order).replace("send", "look").replace(r#""delta":"{}""#, r#""delta":"{\"secret\":1}""#);
+    let cut = &secret[..secret.find("event: response.function_call_arguments.done").unwrap()];
+    let (out, told) = through(Provider::OpenAiResponses, cut);
+    assert!(
+        matches!(&told[..], [EngineEvent::Blocked { call, .. }] if call.name == "look")
+            && !out.contains("secret"),
+        "{out}"
+    );
+    let (out, told) = through(Provider::OpenAiResponses, &of(&order));
+    assert!(told.len() == 1 && !out.contains("\"c1\"") && out.contains("\"c2\""), "{out}");
 }
 
 #[test]
@@ -695,9 +778,13 @@ fn answers_without_streaming_are_rewritten() {
     let leak = message.replace("Hi", PROMPT);
     let answer = of(Provider::Anthropic, &leak, needle.as_ref()).unwrap();
     assert!(answer.told == [EngineEvent::Leaked] && !answer.body.unwrap().contains("oracle"));
-    for broken in ["", "{", "[]x", r#"{"content":[{"type":"tool_use","type":"text"}]}"#] {
+    for broken in ["", "{", "[]x"] {
         assert!(of(Provider::Anthropic, broken, None).is_err(), "{broken}");
     }
+    // Clients take the last of two values, others the first.
+    let twice = of(Provider::Anthropic, r#"{"content":[{"type":"tool_use","type":"text"}]}"#, None);
+    let why = twice.unwrap_err().to_string();
+    assert!(why.contains("two members with one name and different values"), "{why}");
 }
 
 /// Some client reads that place: text that was not judged is not passed on.
@@ -711,6 +798,9 @@ fn call_at_an_unexpected_place_is_withheld() {
         (Provider::Anthropic, format!(r#"{{"type":"message_delta","delta":{{"content":[{call}]}}}}"#)),
         (Provider::OpenAiChat, format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{chat}]}}}}]}}"#)),
         (Provider::OpenAiChat, r#"{"choices":[{"index":0,"delta":{},"message":{"tool_calls":[{"id":"c","function":{"name":"send"}}]}}]}"#.to_owned()),
+        // An empty call does not count for another one.
+        (Provider::Google, r#"{"candidates":[{"content":{"parts":[{"functionCall":{}}]},"functionCalls":[{"name":"send"}]}]}"#.to_owned()),
+        (Provider::OpenAiChat, r#"{"choices":[{"index":0,"delta":{"function_call":{}},"message":{"tool_calls":[{"id":"c","function":{"name":"send"}}]}}]}"#.to_owned()),
         (Provider::OpenAiResponses, format!(r#"{{"type":"response.created","response":{{"output":[{item}]}}}}"#)),
         (Provider::Google, r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"read"},"executableCode":{"code":"x"}}]}}]}"#.to_owned()),
         (Provider::OpenAiChat, r#"{"choices":[{"index":0,"delta":{"tool_calls":{"0":{"function":{"name":"send"}}}}}]}"#.to_owned()),

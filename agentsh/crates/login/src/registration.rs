@@ -8,7 +8,6 @@ use super::error::LoginError;
 use super::escape;
 use super::metadata::AuthorizationServer;
 
-/// agentsh's identity at one authorization server.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     pub id: String,

@@ -53,7 +53,6 @@ pub struct ApprovalSubject<'a> {
     pub decision: &'a Decision,
 }
 
-/// The answers about a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallAnswers {
     pub person: Option<Verdict>,

@@ -26,7 +26,6 @@ use super::shared_reader::SharedReader;
 /// Timeout for a bridge's header.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
 
-/// A bridge's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     pub server: ServerId,
@@ -196,7 +195,6 @@ fn is_unix_stream(descriptor: &OwnedFd) -> bool {
 #[derive(Debug)]
 pub struct ClientInput(Input);
 
-/// The client's output.
 #[derive(Debug)]
 pub struct ClientOutput(Output);
 

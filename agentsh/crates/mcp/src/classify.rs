@@ -23,7 +23,6 @@ pub trait Classify: Debug {
     fn broken(&self, server: &ServerId, name: &str) -> Classified;
 }
 
-/// An unread answer of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerAnswer<'a> {
     pub server: &'a ServerId,

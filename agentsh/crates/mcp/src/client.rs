@@ -8,7 +8,6 @@ use super::outbox::Outbox;
 use super::reply::{self, ErrorReply};
 
 pub(super) trait Client {
-    /// A request of the server.
     fn request(&mut self, id: &Id, tree: Json<'_>);
 
     fn notification(&mut self, method: &str, tree: Json<'_>);

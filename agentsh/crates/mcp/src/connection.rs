@@ -73,7 +73,6 @@ pub(super) struct Connection<R> {
     pub told_hidden: BTreeSet<String>,
 }
 
-/// The state of the server.
 #[derive(Clone, Debug)]
 pub(super) enum Phase {
     /// Not running; the next request starts it.
@@ -93,7 +92,6 @@ pub(super) enum Phase {
 pub(super) struct Handshake {
     /// JSON text of the parameters of `initialize`.
     pub params: Option<String>,
-    /// The server agreed.
     pub agreed: bool,
     /// The client's `notifications/initialized`.
     pub initialized: Option<Vec<u8>>,

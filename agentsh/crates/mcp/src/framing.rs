@@ -135,7 +135,6 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         self.ended && self.start == self.buffer.len() && self.skipping.is_none()
     }
 
-    /// The next complete line.
     pub fn next_frame(&mut self) -> Option<Frame<'_>> {
         match self.advance()? {
             Found::Line(range) => Some(Frame::Line(&self.buffer[range])),

@@ -262,7 +262,6 @@ impl<R: Recorder> Connection<R> {
         self.audits.park(id, call, tree.to_compact().into_bytes(), (decision, page), Box::pin(asked));
     }
 
-    /// Continues with an answered call.
     pub async fn on_audited(
         &mut self,
         client: &mut impl Client,

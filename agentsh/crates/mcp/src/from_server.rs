@@ -263,7 +263,6 @@ impl<R: Recorder> Connection<R> {
         classify.ask(&ServerAnswer { server: &self.options.server, name, answer, list })
     }
 
-    /// Continues with a classified answer.
     pub async fn on_classified(
         &mut self,
         client: &mut impl Client,

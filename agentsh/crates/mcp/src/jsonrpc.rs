@@ -62,9 +62,17 @@ pub enum Message<'t, 'a> {
 pub enum Shape {
     Request,
     Response,
+    /// An answer without the version, which may be a log line.
+    Unversioned,
     Unknown,
     /// Not JSON-RPC: a log line, a banner.
     Noise,
+}
+
+impl Shape {
+    pub fn is_answer(self) -> bool {
+        matches!(self, Self::Response | Self::Unversioned)
+    }
 }
 
 /// Why a message is malformed.
@@ -76,9 +84,6 @@ pub struct EnvelopeError {
     pub id: Option<Id>,
     pub shape: Shape,
 }
-
-/// What is said of a message without the version. A log line may be such a one.
-pub const NO_VERSION: &str = "`jsonrpc` must be \"2.0\"";
 
 /// The result and the error of an answer. Some libraries write the one that is not meant as null.
 fn halves<'t, 'a>(tree: &'t Json<'a>) -> (Option<&'t Json<'a>>, Option<&'t Json<'a>>) {
@@ -124,11 +129,13 @@ pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeE
     let (result, error) = halves(tree);
     // An `error` without more may be that of a log line.
     let is_answer = |error| matches!(error, &Json::Object(_)) || tree.member("jsonrpc").is_some();
+    let has_version = tree.member("jsonrpc").and_then(Json::as_text).as_deref() == Some("2.0");
     let shape = match (method, result.is_some() || error.is_some_and(is_answer)) {
         (Some(_), false) => Shape::Request,
-        (None, true) => Shape::Response,
-        (Some(_), true) => Shape::Unknown,
-        (None, false) => Shape::Noise,
+        (None, true) if has_version => Shape::Response,
+        (None, true) => Shape::Unversioned,
+        (None, false) if !has_version => Shape::Noise,
+        _ => Shape::Unknown,
     };
     // Whatever its length, the sender waits for an answer with it.
     let known_id = id.and_then(|id| Id::of(id).ok());
@@ -140,8 +147,8 @@ pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeE
             "a member's name differs from a reserved one only in upper and lower case",
         );
     }
-    if tree.member("jsonrpc").and_then(Json::as_text).as_deref() != Some("2.0") {
-        return fail("invalid-request", NO_VERSION);
+    if !has_version {
+        return fail("invalid-request", "`jsonrpc` must be \"2.0\"");
     }
     match (method, result, error) {
         (Some(_), None, None) | (None, Some(_), None) | (None, None, Some(Json::Object(_))) => {}

@@ -17,7 +17,6 @@ use super::upstream::{ExitInfo, StartError};
 /// wait.
 const LAST_LIMIT: Duration = Duration::from_secs(60);
 
-/// How a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerEnd {
     /// On request, because its client is gone.

@@ -82,7 +82,6 @@ impl Listing {
         self.waiting = Vec::new();
     }
 
-    /// Notes a page.
     pub fn on_page(&mut self, answer: &Json<'_>) {
         let Some(result) = answer.member("result") else { return };
         self.seen = true;

@@ -87,7 +87,7 @@ async fn front(
                 Err(fault) => {
                     // `Recorder::broken` reports a failed store.
                     let _ = record.commit(rejected(fault.reason, &fault.detail, fault.bytes)).await;
-                    if fault.shape == Shape::Response {
+                    if fault.shape.is_answer() {
                         continue;
                     }
                     write_error(&mut line, fault.id.as_ref().map(|id| &*id.spelled), &fault.to_sender());

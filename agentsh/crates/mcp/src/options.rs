@@ -1,5 +1,6 @@
 //! The settings of one connection.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -17,7 +18,6 @@ use super::framing::Budget;
 use super::registry_check::RegistryVerifier;
 use super::relist::ReleaseCounts;
 
-/// Settings of one server connection.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub server: ServerId,
@@ -36,7 +36,9 @@ pub struct Options {
     pub exit_grace: Duration,
     /// Whether the client is still read. If so, open requests may finish after the client's input ended, within 60 s
     /// if `request_timeout` is None; else the server has `exit_grace`.
-    pub has_reader: Option<HasOutputReader>,
+    pub has_reader: Option<fn() -> bool>,
+    /// A signal ended everything: nobody waits, and the server gets SIGTERM soon.
+    pub is_over: Rc<Cell<bool>>,
     /// The client's input is a file, whose end says nothing. The server's input stays open until its calls are done.
     pub holds_input: bool,
     /// Redacts arguments for events.
@@ -67,25 +69,9 @@ pub struct Options {
     pub note: NoteSink,
 }
 
-/// Whether something still reads the client's output.
-#[derive(Clone)]
-pub struct HasOutputReader(pub Rc<dyn Fn() -> bool>);
-
-impl std::fmt::Debug for HasOutputReader {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HasOutputReader")
-    }
-}
-
 /// Gets tools that were shown and are blocked now.
 #[derive(Clone)]
 pub struct DisplacedToolSink(pub Rc<dyn Fn(&ToolId)>);
-
-impl std::fmt::Debug for DisplacedToolSink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("DisplacedToolSink")
-    }
-}
 
 type HashOf = dyn Fn(&str, (&str, &Json<'_>)) -> Option<String>;
 
@@ -94,21 +80,9 @@ type HashOf = dyn Fn(&str, (&str, &Json<'_>)) -> Option<String>;
 #[derive(Clone)]
 pub struct KnownTools(pub Rc<HashOf>);
 
-impl std::fmt::Debug for KnownTools {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("KnownTools")
-    }
-}
-
 /// Whether a server had trusted tools before this connection.
 #[derive(Clone)]
 pub struct HasTrustedTools(pub Rc<dyn Fn() -> bool>);
-
-impl std::fmt::Debug for HasTrustedTools {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HasTrustedTools")
-    }
-}
 
 /// Returns JSON to add to each result of a server.
 #[derive(Clone)]
@@ -116,21 +90,21 @@ pub struct ResultNotice(pub Rc<ServerNoticeFn>);
 
 type ServerNoticeFn = dyn Fn() -> Option<Rc<str>>;
 
-impl std::fmt::Debug for ResultNotice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ResultNotice")
-    }
-}
-
 /// Gets messages for the user, not escaped.
 #[derive(Clone)]
 pub struct NoteSink(pub Rc<dyn Fn(&str)>);
 
-impl std::fmt::Debug for NoteSink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("NoteSink")
-    }
+macro_rules! shown_by_name {
+    ($($name:ident),+) => {
+        $(impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        })+
+    };
 }
+
+shown_by_name!(DisplacedToolSink, KnownTools, HasTrustedTools, ResultNotice, NoteSink);
 
 impl Options {
     /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, no known tools, arguments omitted, and no
@@ -147,6 +121,7 @@ impl Options {
             request_timeout: None,
             exit_grace: Duration::from_secs(2),
             has_reader: None,
+            is_over: Rc::default(),
             holds_input: false,
             redact: |_| Value::Null,
             known: KnownTools(Rc::new(|_, _| None)),

@@ -173,7 +173,6 @@ fn finding(server: &ServerId, name: &str, jsonrpc_id: &Value, found: &Finding) -
     }
 }
 
-/// An outcome as the record has it.
 #[must_use]
 pub fn action(outcome: Outcome) -> Action {
     match outcome {

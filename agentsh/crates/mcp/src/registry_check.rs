@@ -30,12 +30,10 @@ const MAX_HELD: usize = 256;
 const MAX_BYTES: usize = 16 << 20;
 /// Limit of pages, because cursors may never end.
 const MAX_PAGES: u32 = 50;
-/// Timeout of a page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of progress messages while a person is asked.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Verifies a server's interface.
 pub trait RegistryVerifier: Debug {
     /// Starts a check, of an interface or of the reason why it is unknown. Dropping the future cancels it.
     fn ask(

@@ -13,7 +13,7 @@ use crate::store::{Event, Recorder};
 use super::client::Client;
 use super::connection::{Connection, Phase, Side};
 use super::framing::Frame;
-use super::jsonrpc::{EnvelopeError, Id, Key, NO_VERSION, Shape};
+use super::jsonrpc::{EnvelopeError, Id, Key, Shape};
 use super::options::Options;
 use super::pending::Answer;
 use super::reply::{self, ErrorReply};
@@ -26,7 +26,6 @@ const UNLIKELY_ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 /// Limit of reported faults per connection.
 const MAX_REPORTED: u32 = 3;
 
-/// A message that cannot be forwarded.
 #[derive(Debug)]
 pub(super) struct InvalidMessage {
     pub reason: &'static str,
@@ -138,7 +137,7 @@ impl<R: Recorder> Connection<R> {
     }
 
     fn answer_client_fault(&mut self, client: &mut impl Client, fault: &InvalidMessage) {
-        if fault.shape == Shape::Response {
+        if fault.shape.is_answer() {
             if let Some(id) = &fault.id
                 && let Answer::Open(entry) = self.from_server.answer(&id.key)
             {
@@ -166,12 +165,12 @@ impl<R: Recorder> Connection<R> {
         }
         let who = format!("server '{}'", self.options.server);
         if let Some(key) = fault.id.as_ref().and_then(|id| self.from_client.find(&id.key)) {
-            if fault.detail == NO_VERSION {
+            if matches!(fault.shape, Shape::Noise | Shape::Unversioned) {
                 self.doubt(key, UNLIKELY_ANSWER_TIMEOUT, fault.to_asker(&who));
             } else if let Some(entry) = self.from_client.give_up(&key) {
                 self.close(client, &entry, &fault.to_asker(&who));
             }
-        } else if fault.shape == Shape::Response {
+        } else if fault.shape.is_answer() {
             self.mark_ambiguous(fault.reason, &fault.detail);
         }
     }

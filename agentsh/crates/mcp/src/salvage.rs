@@ -36,20 +36,17 @@ pub fn from_ends(head: &[u8], tail: &[u8], bytes: u64) -> RecoveredId {
         (false, false) if !(is_object && is_cut) => Shape::Noise,
         _ => Shape::Unknown,
     };
-    let id = match seen.ids {
-        // Only if the scan has not been there.
-        0 if is_object && is_cut => id_at_end(tail),
-        1 => seen.id,
-        _ => None,
-    };
+    // The scan may not have been at the end.
+    let is_missing = is_object && is_cut && !seen.has_id;
+    let id = if is_missing { id_at_end(tail) } else { seen.id };
     RecoveredId { id, shape }
 }
 
 #[derive(Default)]
 struct Members {
+    /// Of several the last one, as with every client: it waits for the answer.
     id: Option<Id>,
-    /// With several, none counts.
-    ids: usize,
+    has_id: bool,
     method: bool,
     answer: bool,
 }
@@ -98,7 +95,7 @@ fn scan(head: &[u8], seen: &mut Members) {
 
 fn note_name(token: &[u8], seen: &mut Members) {
     match token {
-        b"\"id\"" => seen.ids += 1,
+        b"\"id\"" => (seen.id, seen.has_id) = (None, true),
         b"\"method\"" => seen.method = true,
         b"\"result\"" | b"\"error\"" => seen.answer = true,
         _ => {}
@@ -107,12 +104,7 @@ fn note_name(token: &[u8], seen: &mut Members) {
 
 fn note_value(name: Option<&[u8]>, token: &[u8], seen: &mut Members) {
     if name == Some(b"\"id\"") {
-        let id = id_from(token);
-        // A repeated equal id counts once.
-        if id.is_some() && id == seen.id {
-            seen.ids -= 1;
-        }
-        seen.id = id;
+        seen.id = id_from(token);
     }
 }
 
@@ -162,7 +154,7 @@ mod tests {
             (r#"{"result":{"id":5},"jsonrpc":"2.0","id":9}"#, (id("9"), Shape::Response)),
             (r#"{"result":{"id":5}}"#, (None, Shape::Response)),
             ("\u{feff}{\"id\":7,\"method\":\"x\"}", (id("7"), Shape::Request)),
-            (r#"{"id":1,"id":2,"method":"x"}"#, (None, Shape::Request)),
+            (r#"{"id":1,"id":2,"method":"x"}"#, (id("2"), Shape::Request)),
             (r#"{"id":1,"id":1,"method":"x"}"#, (id("1"), Shape::Request)),
             (r#"{"id":1,"id":1,"id":null,"method":"x"}"#, (None, Shape::Request)),
             (r#"{"method":"x","text":"\"id\":5"#, (None, Shape::Request)),

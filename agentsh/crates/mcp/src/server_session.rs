@@ -33,6 +33,8 @@ const REPLAY_LIMIT: Duration = Duration::from_secs(60);
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// How often to check that awaited answers are still read.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// After a signal to agentsh, the time between the end of the server's input and SIGTERM.
+const SIGNAL_GRACE: Duration = Duration::from_millis(500);
 /// Time between the request to end and SIGKILL.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
@@ -200,9 +202,13 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
 
     /// Starts the server if a request waits, and closes its input after the client's last message.
     pub fn settle(&mut self) {
+        let Options { exit_grace, has_reader, is_over, .. } = &mut self.connection.options;
+        if is_over.get() {
+            *exit_grace = SIGNAL_GRACE.min(*exit_grace);
+        }
         if self.client_ended
             && !self.client_gone
-            && self.options().has_reader.as_ref().is_some_and(|has| !(has.0)())
+            && has_reader.is_some_and(|has_reader| is_over.get() || !has_reader())
         {
             self.on_client_gone();
         }

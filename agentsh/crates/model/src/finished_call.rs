@@ -13,7 +13,6 @@ use agentsh_host::Record;
 use agentsh_llm::{Provider, Usage};
 use agentsh_store::Event;
 
-/// The usage of the session, and where it is recorded.
 pub(super) struct SessionUsage {
     pub record: Rc<Record>,
     pub ledger: RefCell<Ledger>,

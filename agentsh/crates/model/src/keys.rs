@@ -40,7 +40,6 @@ const IN_QUERY: &str = "key";
 /// A host and port to which a key may be sent.
 pub(super) type HostPort = (Host, u16);
 
-/// Placeholders and their keys.
 #[derive(Default)]
 pub(super) struct Keys {
     held: RefCell<BTreeMap<String, Key>>,
@@ -160,7 +159,6 @@ impl Keys {
         Uri::from_parts(parts).map(Some).map_err(|error| error.to_string())
     }
 
-    /// Puts the keys into the headers.
     fn put(&self, headers: &mut HeaderMap, to: ChannelTarget<'_>) -> Result<(), String> {
         let keys = self.held.borrow();
         for name in HEADERS {

@@ -45,11 +45,11 @@ use agentsh_egress::encoding::{self, Decoder};
 use agentsh_guard::SubjectKind;
 use agentsh_host::{Facts, Record};
 use agentsh_llm::canary::Needle;
-use agentsh_llm::{Answer, EngineEvent, MAX_HELD, Provider, Route, Turns, request, route, sse};
+use agentsh_llm::{Answer, EngineEvent, LlmError, MAX_HELD, Provider, Route, Turns, request, route, sse};
 use agentsh_policy::domain::{self, Host};
 use agentsh_policy::{Credentials, OnModelSecret as OnSecret};
-use agentsh_store::Event;
 use agentsh_store::words::Action;
+use agentsh_store::{Event, escape};
 
 /// Longest request that is read, in bytes: pictures and documents travel in it.
 const MAX_REQUEST: usize = 64 << 20;
@@ -74,7 +74,6 @@ pub struct Model {
     reachable: OnceCell<Reachable>,
 }
 
-/// One answer of the model, and its judge.
 struct PendingAnswer {
     provider: Provider,
     needle: Option<Needle>,
@@ -90,6 +89,8 @@ struct PendingAnswer {
 
 /// In which OpenAI and Anthropic tell their clients whether to repeat a request.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+/// Longest quotation of an answer that is no JSON, in characters.
+const MAX_QUOTE: usize = 200;
 /// Maximum number of different messages, each reported once.
 const MAX_REPORTED: usize = 4096;
 
@@ -317,7 +318,10 @@ impl Model {
         let judged = Answer::of(asked.provider, &body, asked.needle.as_ref(), &asked.replacement, &mut judge);
         let judged = match judged {
             Ok(judged) => judged,
-            Err(error) => return refuse(&format!("the model's answer is {error}")),
+            Err(error) => {
+                let fault = self.fault(&error, &body, asked.needle.as_ref());
+                return refuse(&format!("the model's answer is {fault}"));
+            }
         };
         call.usage = judged.usage;
         let is_recorded = judge.record(asked.provider, &judged.told).await;
@@ -449,6 +453,18 @@ impl Model {
             return Err(self.withheld(provider, StatusCode::FORBIDDEN, &why));
         }
         Ok(searched.body.map_or(body, Bytes::from))
+    }
+
+    /// What is wrong with an answer. Of one that is no JSON at all, such as the page of a proxy, the first line says it.
+    fn fault(&self, error: &LlmError, body: &[u8], needle: Option<&Needle>) -> String {
+        let text = String::from_utf8_lossy(body);
+        let line = text.trim_start().lines().next().unwrap_or_default();
+        let is_json = line.is_empty() || line.starts_with(['{', '[']) || !matches!(error, LlmError::Json(_));
+        let is_guarded = self.keys.watch().sees(body) || needle.is_some_and(|needle| needle.is_in(&text));
+        if is_json || is_guarded {
+            return error.to_string();
+        }
+        format!("not JSON; it begins with '{}'", escape::shorten(&escape::line(line), MAX_QUOTE))
     }
 
     /// In the shape of the provider's own errors, so that the agent shows it.

@@ -21,7 +21,6 @@ const CLOCK_SKEW: Duration = Duration::from_secs(24 * 3600);
 /// Limit of cached certificates; a wildcard matches any number of names.
 const MAX_NAMES: usize = 256;
 
-/// The session's certificate authority.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     /// The key of all certificates shown inside.

@@ -82,7 +82,6 @@ pub async fn one_way(
     Ok(())
 }
 
-/// One direction of a connection.
 #[derive(Default)]
 pub(super) struct HalfConnection {
     pipe: Option<Pipe>,

@@ -59,7 +59,6 @@ impl LazyResolver {
         }
     }
 
-    /// All addresses of a name.
     pub(super) async fn lookup(&self, name: &str) -> Result<Vec<std::net::IpAddr>, ResolveError> {
         match self.0.get_or_init(Resolver::system) {
             Ok(resolver) => Ok(resolver.lookup(name).await?.addresses),
@@ -84,7 +83,6 @@ pub enum Origin {
     Told(AnnouncedConnections),
 }
 
-/// Announced connections to the relay.
 pub type AnnouncedConnections = Arc<Mutex<BTreeMap<SocketAddr, AcceptedConnection>>>;
 
 /// A connection and its destination.

@@ -46,7 +46,6 @@ impl FakeIpPool {
         self.number(name, most).map(pair)
     }
 
-    /// The name of an address.
     #[must_use]
     pub fn name_of(&self, address: IpAddr) -> Option<&str> {
         let number = match address.to_canonical() {

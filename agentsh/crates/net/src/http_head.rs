@@ -11,7 +11,7 @@ use super::reason::Reason;
 use crate::policy::{MAX_FETCH_BODY, RequestRule, Ruled};
 
 /// The permitted requests of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ExpectedRequest {
     /// Lower case, or an address.
     pub name: String,
@@ -40,7 +40,6 @@ pub struct Head {
     pub is_picked: bool,
 }
 
-/// The body after a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A number of bytes; 0: no body.

@@ -41,7 +41,6 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub reason: Reason,
-    /// The refused request.
     pub request: Option<Request>,
     /// The refusing rule, if not the connection's.
     pub rule: Option<RuleRef>,
@@ -98,16 +97,7 @@ impl Reader {
     #[must_use]
     pub fn new(name: &str, port: u16) -> Self {
         Self {
-            expected: ExpectedRequest {
-                name: name.to_ascii_lowercase(),
-                port,
-                rules: Vec::new(),
-                is_bridged: false,
-                broker: None,
-                is_secret: false,
-                picks: None,
-                is_loose: false,
-            },
+            expected: ExpectedRequest { name: name.to_ascii_lowercase(), port, ..ExpectedRequest::default() },
             state: State::Head,
             held: Vec::new(),
             early: Vec::new(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustls::CertificateError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -136,7 +137,7 @@ pub(super) async fn handshakes<'a>(
     let server = within(HANDSHAKE_TIMEOUT, connecting).await.map_err(|error| match tls_error(&error) {
         Some(rustls::Error::InvalidCertificate(why)) => refused(
             Reason::CertificateNotValid,
-            format!("the certificate of '{name}' is not valid: {why:?}"),
+            format!("the certificate of '{name}' is not valid: {}", described(why)),
             CloseReply::Alert(UNKNOWN_AUTHORITY),
         ),
         _ => End::Done(Err(error)),
@@ -148,13 +149,29 @@ pub(super) async fn handshakes<'a>(
     let program = within(HANDSHAKE_TIMEOUT, accepting).await.map_err(|error| match tls_error(&error) {
         Some(rustls::Error::AlertReceived(alert)) => refused(
             Reason::AuthorityNotTrusted,
-            format!("the program does not trust the certificate of this session for '{name}' ({alert:?})"),
+            format!("the program does not trust the certificate of this session for '{name}' (TLS alert {alert:?})"),
             CloseReply::Reset,
         ),
         Some(error) => refused(Reason::ClientHandshakeFailed, error.to_string(), CloseReply::Reset),
         None => End::Done(Err(error)),
     })?;
     Ok((program, server))
+}
+
+/// Words for the common errors: the library shows most of them by their names in its source.
+fn described(why: &CertificateError) -> String {
+    match why {
+        CertificateError::UnknownIssuer => "its issuer is not trusted".to_owned(),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "it is for another name".to_owned()
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".to_owned(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet".to_owned()
+        }
+        CertificateError::Revoked => "it is revoked".to_owned(),
+        why => why.to_string(),
+    }
 }
 
 async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {

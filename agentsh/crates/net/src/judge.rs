@@ -30,7 +30,6 @@ use super::resolve::ResolveError;
 use crate::policy::domain::Host;
 use crate::store::Recorder;
 
-/// A permitted connection and its destination.
 pub(super) struct PermittedConnection<'a> {
     pub protocol: &'static str,
     pub first: First,
@@ -151,8 +150,10 @@ fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Stop> {
     if is_read || !has_rules {
         return Ok(());
     }
-    let detail =
-        format!("the rule for '{}' is about HTTP requests, which {protocol} does not show", permit.shown);
+    let detail = format!(
+        "the rule for '{}' allows single HTTP requests, and agentsh cannot read any on this connection ({protocol})",
+        permit.shown
+    );
     Err(refused(protocol, refusal(permit, Reason::RequestsNotReadable, detail, (None, None))))
 }
 

@@ -34,7 +34,6 @@ const LISTENER_V6: SocketAddrV6 = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 54, 0, 
 /// Share of the session's table that one sandbox may fill with wildcard names: a quarter.
 const MAX_BY_PATTERN: usize = limits::ALLOWED / 4;
 
-/// The attached programs of a session.
 pub struct Kernel<R> {
     loaded: Arc<Loaded>,
     contexts: Rc<Contexts<R>>,

@@ -13,7 +13,6 @@ use crate::store::words::{Action, ConnectionState};
 use crate::store::{Event, Recorder};
 use crate::types::RuleRef;
 
-/// The destination of a connection, and its rule.
 pub(super) struct Permit {
     pub host: Host,
     pub shown: String,

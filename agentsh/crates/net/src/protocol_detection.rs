@@ -199,7 +199,10 @@ pub(super) fn judge(hello: &Hello, wanted: ExpectedPeer<'_>) -> Option<Closed> {
         Hello::NoName { .. } => {
             refused(Reason::NoServerName, "TLS without a server name".to_owned(), UNRECOGNIZED_NAME)
         }
-        Hello::Bad(reason) => refused(*reason, "a TLS ClientHello that is refused".to_owned(), ACCESS_DENIED),
+        Hello::Bad(reason) => {
+            let why = reason.code().replace('-', " ");
+            refused(*reason, format!("the TLS handshake is refused: {why}"), ACCESS_DENIED)
+        }
         Hello::NeedMore | Hello::NotTls => refused(Reason::NotTls, String::new(), ACCESS_DENIED),
     }
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::busy_poller::{BusyPollGuard, BusyPoller};
 
-/// The direction of bytes in a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the program.

@@ -18,7 +18,7 @@ pub enum PinError {
     Io { path: PathBuf, source: io::Error },
     #[error("{}: cannot be read, so it cannot be pinned: {source}", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
-    #[error("{}: is a {kind} inside a program's tree; a tree holds only files, directories and links", .path.display())]
+    #[error("{}: is a {kind} inside a program's tree; a tree contains only files, directories and links", .path.display())]
     SpecialFile { path: PathBuf, kind: &'static str },
     #[error(
         "{}: the tree that this program can load from is too large to pin (more than {limit}); \

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use agentsh_base::words;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use sha2::{Digest, Sha256};
 
@@ -55,24 +56,15 @@ pub struct Progress<'a> {
     pub files: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// Reads the entry: node, python, a shell.
-    Interpreter,
-    /// The script that the interpreter gets as an argument, or one that it loads before that script.
-    Entry,
-    /// A program that the kernel runs itself.
-    Executable,
-}
-
-impl Role {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Interpreter => "interpreter",
-            Self::Entry => "entry",
-            Self::Executable => "executable",
-        }
+words! {
+    #[derive(PartialOrd, Ord)]
+    pub enum Role: name {
+        /// Reads the entry: node, python, a shell.
+        Interpreter = "interpreter",
+        /// The script that the interpreter gets as an argument, or one that it loads before that script.
+        Entry = "entry",
+        /// A program that the kernel runs itself.
+        Executable = "executable",
     }
 }
 

@@ -14,6 +14,7 @@
 //! Not pinned: shared libraries outside the trees, what a program loads by a path of its own making, and what
 //! [`Resolved::unpinned`] names.
 
+use agentsh_base::words;
 use agentsh_base::{types, wsl};
 use agentsh_policy as policy;
 
@@ -84,36 +85,19 @@ pub struct Request<'a> {
     pub store: Option<&'a Store>,
 }
 
-/// How the command starts its program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Launcher {
-    Direct,
-    Shebang,
-    Node,
-    Npx,
-    Python,
-    PythonModule,
-    Uvx,
-    Pipx,
-    Bun,
-    Deno,
-}
-
-impl Launcher {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Shebang => "shebang",
-            Self::Node => "node",
-            Self::Npx => "npx",
-            Self::Python => "python",
-            Self::PythonModule => "python-module",
-            Self::Uvx => "uvx",
-            Self::Pipx => "pipx",
-            Self::Bun => "bun",
-            Self::Deno => "deno",
-        }
+words! {
+    /// How the command starts its program.
+    pub enum Launcher: name {
+        Direct = "direct",
+        Shebang = "shebang",
+        Node = "node",
+        Npx = "npx",
+        Python = "python",
+        PythonModule = "python-module",
+        Uvx = "uvx",
+        Pipx = "pipx",
+        Bun = "bun",
+        Deno = "deno",
     }
 }
 

@@ -92,7 +92,7 @@ fn cluster<'a>(
                 if value.as_bytes().starts_with(b"pycache_prefix") {
                     return Err(PinError::Unsupported {
                         what: "python -X pycache_prefix".to_owned(),
-                        instead: "leave it out: compiled modules are never read from a writable place"
+                        instead: "leave it out: agentsh never lets Python read compiled modules from a writable directory"
                             .to_owned(),
                     });
                 }

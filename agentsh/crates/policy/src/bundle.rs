@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use minisign_verify::{PublicKey, Signature};
 
 use super::diagnostic::{PolicyError, Source};
-use super::keys::{KEY, Key, Kind};
+use super::keys::{Key, Kind, keys};
 use super::locks::{Locks, is_section};
 use super::reader::{Here, Reader};
 use super::search::{self, Layer};
@@ -60,15 +60,15 @@ pub enum BundleError {
     Policy(String),
 }
 
-const MANIFEST: &[Key] = &[
-    Key { name: "format", ..KEY },
-    Key { name: "name", ..KEY },
-    Key { name: "version", kind: Kind::Number(1, u32::MAX as u64), ..KEY },
-    Key { name: "issued", ..KEY },
-    Key { name: "expires", ..KEY },
-    Key { name: "locked", kind: Kind::Whole(&Kind::Text), ..KEY },
-    Key { name: "widens", kind: Kind::Whole(&Kind::Text), ..KEY },
-];
+const MANIFEST: &[Key] = keys! {
+    "format": Kind::Text;
+    "name": Kind::Text;
+    "version": Kind::Number(1, u32::MAX as u64);
+    "issued": Kind::Text;
+    "expires": Kind::Text;
+    "locked": Kind::Whole(&Kind::Text);
+    "widens": Kind::Whole(&Kind::Text);
+};
 
 impl Bundle {
     /// Reads a bundle that one of these keys signed. `file` is what its rules will name.
@@ -141,8 +141,7 @@ impl Manifest {
             let name = reader.text(&here)?;
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
             if name.len() > 64 || !name.bytes().all(is_plain) {
-                reader.problem(&here, "a name has at most 64 letters, digits, `-` and `_`", None);
-                return None;
+                return reader.fault(&here, "a name has at most 64 letters, digits, `-` and `_`", None);
             }
             Some(name)
         });
@@ -161,8 +160,7 @@ impl Manifest {
         let path = |reader: &mut Reader<'_>, here: &Here<'_>| {
             let path = reader.text(here)?;
             if !is_section(&path) {
-                reader.problem(here, format!("`{path}` is not a section of a policy"), None);
-                return None;
+                return reader.fault(here, format!("`{path}` is not a section of a policy"), None);
             }
             Some(path)
         };

@@ -39,7 +39,13 @@ impl Lines {
         self.lines.push(Line { key: key.to_owned(), value: value.into(), rule: rule.clone() });
     }
 
-    pub fn list<T>(&mut self, key: &str, list: &[Ruled<T>], show: impl Fn(&T) -> String) {
+    /// A line for each value: of a list, or of a key that may not be written.
+    pub fn list<'l, T: 'l, S: Into<String>>(
+        &mut self,
+        key: &str,
+        list: impl IntoIterator<Item = &'l Ruled<T>>,
+        show: impl Fn(&T) -> S,
+    ) {
         for entry in list {
             self.add(key, show(&entry.value), &entry.rule);
         }

@@ -29,7 +29,7 @@ pub enum HostError {
     Invalid(String),
     #[error("`{0}` looks like an address in a spelling that programs read differently")]
     OddAddress(String),
-    #[error("`{0}` is a URL or a path; write the host alone, as `example.com`")]
+    #[error("`{0}` is a URL or a path; write only the host, as `example.com`")]
     Url(String),
     #[error("`{0}` would allow too much: a wildcard needs at least two labels after it")]
     TooWide(String),

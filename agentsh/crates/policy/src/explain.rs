@@ -500,7 +500,7 @@ pub fn beware(question: &Question, context: &PathContext) -> Option<String> {
     let home = path::absolute("~", context);
     if let Some((name, why)) = HOME_MASKS.iter().find(|(name, _)| path::covers_below(&home, name, &wanted)) {
         return Some(format!(
-            "`~/{name}` holds {why}: every program in the sandbox can use them, and send them wherever it may connect"
+            "`~/{name}` contains {why}: every program in the sandbox can use them, and send them wherever it may connect"
         ));
     }
     if writes && let Some((name, why, _)) = read_only(&wanted, context, true) {

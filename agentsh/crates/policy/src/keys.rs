@@ -53,6 +53,21 @@ pub enum Kind {
 pub const KEY: Key =
     Key { name: "", also: &[], kind: Kind::Text, default: "", merge: "", about: "", example: "" };
 
+/// A table of keys: above each the text that the reference has about it, then its name, its kind, and those of the other
+/// fields that differ from [`KEY`].
+macro_rules! keys {
+    ($($(#[doc = $about:literal])* $name:literal: $kind:expr $(, $field:ident: $value:expr)*;)*) => {
+        &[$($crate::keys::Key {
+            name: $name,
+            kind: $kind,
+            about: agentsh_base::without_margin(concat!($($about),*)),
+            $($field: $value,)*
+            ..$crate::keys::KEY
+        }),*]
+    };
+}
+pub(crate) use keys;
+
 impl Key {
     /// The ways to write it.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
@@ -65,7 +80,7 @@ impl Key {
         match self.kind {
             _ if !self.merge.is_empty() => self.merge,
             Kind::List(_) => "adds, unless written as `{replace: [...]}`",
-            Kind::Map(_) | Kind::Names(_) | Kind::Process(_) | Kind::Agent | Kind::Mcp => "key by key",
+            Kind::Map(_) | Kind::Names(_) | Kind::Process(_) | Kind::Agent | Kind::Mcp => "merged key by key",
             _ => "the highest layer that writes it decides",
         }
     }
@@ -94,6 +109,7 @@ impl Kind {
     pub fn describe(&self) -> String {
         match self {
             Self::Flag => "`true` or `false`".to_owned(),
+            Self::Number(low, high) if low == high => format!("the number {low}"),
             Self::Number(low, high) => format!("number, {low} to {high}"),
             Self::Share => "number, 0.0 to 1.0".to_owned(),
             Self::Text => "text".to_owned(),

@@ -7,6 +7,7 @@ use super::glob;
 use super::model::{ListMode, Ruled, ToolRule};
 use super::sections::McpPolicy;
 use crate::types::{RuleRef, ServerId};
+use agentsh_base::words;
 
 /// What is known of a tool when it is judged.
 #[derive(Clone, Copy, Debug)]
@@ -30,18 +31,19 @@ pub enum Definition<'a> {
     Any,
 }
 
-/// The reason for the verdict of the lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListReason {
-    NoRule,
-    ServerAllowed,
-    ServerNotAllowlisted,
-    ServerDenied,
-    ToolAllowed,
-    ToolNotAllowlisted,
-    ToolDenied,
-    /// `fail_closed`, and no rule knows the tool.
-    UnknownTool,
+words! {
+    /// The reason for the verdict of the lists.
+    pub enum ListReason: text {
+        NoRule = "no list names it",
+        ServerAllowed = "its server is in allowed_servers",
+        ServerNotAllowlisted = "its server is not in allowed_servers",
+        ServerDenied = "its server is in denied_servers",
+        ToolAllowed = "it is in allowed_tools",
+        ToolNotAllowlisted = "it is not in allowed_tools",
+        ToolDenied = "it is in denied_tools",
+        /// `fail_closed`, and no rule knows the tool.
+        UnknownTool = "fail_closed refuses a tool that no rule allows",
+    }
 }
 
 /// The verdict of the lists. `allow` ignores whether they are enforced: if `enforced` is false, a denial only raises an alert.
@@ -220,23 +222,6 @@ impl McpPolicy {
 
     fn answer(&self, allow: bool, reason: ListReason, rule: RuleRef) -> ListAnswer {
         ListAnswer { allow, enforced: self.enforce, reason, rule }
-    }
-}
-
-impl ListReason {
-    /// A clause that fits after "allowed: " or "denied: ".
-    #[must_use]
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::NoRule => "no list names it",
-            Self::ServerAllowed => "its server is in allowed_servers",
-            Self::ServerNotAllowlisted => "its server is not in allowed_servers",
-            Self::ServerDenied => "its server is in denied_servers",
-            Self::ToolAllowed => "it is in allowed_tools",
-            Self::ToolNotAllowlisted => "it is not in allowed_tools",
-            Self::ToolDenied => "it is in denied_tools",
-            Self::UnknownTool => "fail_closed refuses a tool that no rule allows",
-        }
     }
 }
 

@@ -76,7 +76,7 @@ fn wrong_types_are_shown_with_their_place() {
 #[test]
 fn network_names_are_explained() {
     insta::assert_snapshot!(bad("agent:\n  network:\n    allow:\n      - https://example.com/x\n      - \"*\"\n      - {port: 1}\n      - {host: x.example, protocol: tcp}\n      - 127.0.0.1\n      - [a]\n"), @r#"
-    error: `https://example.com/x` is a URL or a path; write the host alone, as `example.com`
+    error: `https://example.com/x` is a URL or a path; write only the host, as `example.com`
      --> policy.yaml:4:9
       |
     4 |       - https://example.com/x

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use agentsh_base::words;
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 
@@ -152,12 +153,14 @@ pub struct ExecPolicy {
     pub allow: Vec<Ruled<String>>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ListMode {
-    #[default]
-    None,
-    Allowlist,
-    Denylist,
+words! {
+    #[derive(Default)]
+    pub enum ListMode {
+        #[default]
+        None = "none",
+        Allowlist = "allowlist",
+        Denylist = "denylist",
+    }
 }
 
 /// All three fields must match. `server` and `tool` are globs (`*`, `?`).
@@ -196,24 +199,13 @@ pub struct ExfiltrationPolicy {
     pub written: BTreeMap<&'static str, RuleRef>,
 }
 
-/// The outcome of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnFlow {
-    Allow,
-    Alert,
-    Ask,
-    Block,
-}
-
-impl OnFlow {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Alert => "alert",
-            Self::Ask => "ask",
-            Self::Block => "block",
-        }
+words! {
+    /// The outcome of a flow.
+    pub enum OnFlow {
+        Allow = "allow",
+        Alert = "alert",
+        Ask = "ask",
+        Block = "block",
     }
 }
 
@@ -314,15 +306,16 @@ pub enum MarkerPlace {
     Between,
 }
 
-/// The label of a server's results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataSource {
-    /// May be seen by this user only.
-    Private,
-    /// Its prose and code may be shared, its secrets and personal data may not.
-    Shareable,
-    /// Everybody can read it.
-    Public,
+words! {
+    /// The label of a server's results.
+    pub enum DataSource {
+        /// May be seen by this user only.
+        Private = "private",
+        /// Its prose and code may be shared, its secrets and personal data may not.
+        Shareable = "shareable",
+        /// Everybody can read it.
+        Public = "public",
+    }
 }
 
 /// The destination of a server's arguments.
@@ -377,13 +370,16 @@ impl Pinning {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnChange {
-    Block,
-    /// The entry is shown, and a person is asked about every use.
-    Ask,
-    Alert,
-    Allow,
+words! {
+    /// The outcome for something that changed. Strictest first.
+    #[derive(PartialOrd, Ord)]
+    pub enum OnChange {
+        Block = "block",
+        /// The entry is shown, and a person is asked about every use.
+        Ask = "ask",
+        Alert = "alert",
+        Allow = "allow",
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

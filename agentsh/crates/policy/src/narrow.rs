@@ -8,7 +8,7 @@ use super::diagnostic::{Diagnostic, Source};
 use super::keys::Key;
 use super::limits::{limits_for_agent, limits_for_server};
 use super::locks::{self, Locks};
-use super::model::Limits;
+use super::model::{Limits, Ruled};
 use super::read::{Extends, RawPolicy};
 use super::sections::{Policy, ProcessPolicy, RawProcess};
 use crate::types::RuleRef;
@@ -93,6 +93,23 @@ impl<'t> Narrowing<'t> {
 
     pub fn refuse(&mut self, rule: &RuleRef, message: impl Into<String>) {
         self.problems.push(self.source.diagnostic_for_rule(rule, message, Some(self.help.to_owned())));
+    }
+
+    /// Refuses every one of these that is written.
+    pub fn refuse_all<'r>(&mut self, rules: impl IntoIterator<Item = Option<&'r RuleRef>>, message: &str) {
+        rules.into_iter().flatten().for_each(|rule| self.refuse(rule, message));
+    }
+
+    /// Refuses a value that is written and allows more than what is in force.
+    pub fn refuse_if<T>(
+        &mut self,
+        written: &Option<Ruled<T>>,
+        allows_more: impl FnOnce(&T) -> bool,
+        message: &str,
+    ) {
+        if let Some(written) = written.as_ref().filter(|written| allows_more(&written.value)) {
+            self.refuse(&written.rule, message);
+        }
     }
 
     /// A section that is not locked, and changes one that is.

@@ -100,7 +100,7 @@ fn project_policy_that_is_wider_is_refused() {
 fn widening_error_names_its_line() {
     let project = "version: 1\nagent:\n  network:\n    allow:\n      - api.example.com\n      - evil.test\n";
     insta::assert_snapshot!(narrowed(BASE, project).unwrap_err().render(), @r#"
-    error: `evil.test` cannot be reached without this file
+    error: this file would allow `evil.test`
      --> .agentsh.yaml:6:7
       |
     6 |       - evil.test

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::bundle::{Bundle, BundleError};
 use super::diagnostic::{PolicyError, Source};
-use super::keys::{KEY, Key, Kind};
+use super::keys::{Key, Kind, keys};
 use super::locks::Locks;
 use super::model::{PolicyTest, Ruled};
 use super::reader::{Here, Reader};
@@ -43,11 +43,11 @@ pub struct InForce {
     pub locks: Locks,
 }
 
-const KEYS: &[Key] = &[
-    Key { name: "name", ..KEY },
-    Key { name: "source", ..KEY },
-    Key { name: "keys", kind: Kind::Whole(&Kind::Text), ..KEY },
-];
+const KEYS: &[Key] = keys! {
+    "name": Kind::Text;
+    "source": Kind::Text;
+    "keys": Kind::Whole(&Kind::Text);
+};
 
 impl Organisation {
     /// The content of `organisation.yaml`; None if there is none. The machine's file, next to `system`, takes precedence over
@@ -83,15 +83,14 @@ impl Organisation {
         };
         let (name, from) = (text(&mut reader, "name"), text(&mut reader, "source"));
         let keys = fields.as_ref().and_then(|fields| fields.find("keys"));
-        let keys =
-            reader.list(keys, |reader, here| reader.text(here)).map(|list| list.value).unwrap_or_default();
+        let keys = reader.list(keys, Reader::text).map(|list| list.value).unwrap_or_default();
         let keys: Vec<String> = keys.into_iter().map(|key| key.value).collect();
         if let (None, _) | (_, None) = (&name, &from) {
             reader.problem(&root, "an organisation has a `name` and a `source`", None);
         }
         if keys.is_empty() {
-            let help = "write `keys: [RW...]`: the second line of a minisign public key".to_owned();
-            reader.problem(&root, "without `keys` no bundle can be trusted", Some(help));
+            let help = "write `keys: [RW...]`: the second line of a minisign public key";
+            reader.problem(&root, "without `keys` no bundle can be trusted", help);
         }
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         if name.as_ref().is_some_and(|name| !name.bytes().all(is_plain)) {

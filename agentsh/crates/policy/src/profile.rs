@@ -6,17 +6,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use agentsh_base::words;
+
 use super::builtin_profiles::PROFILES;
 use super::diagnostic::{Diagnostic, PolicyError, Source, closest};
 use super::explain::Answer;
 use super::model::{DataSink, DataSource, PolicyTest, Ruled, WrittenLayer};
 use super::path::PathContext;
 use super::sections::{McpPolicy, Policy, ProcessPolicy};
-use super::{read_profile, resolve, search};
+use super::{read_profile, search};
 use crate::types::{RuleRef, ServerId};
 
 /// The needs of one package.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerProfile {
     /// Name of its file without `.yaml`.
     pub name: String,
@@ -41,10 +43,12 @@ pub struct ServerProfile {
     text: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Registry {
-    Npm,
-    Pypi,
+words! {
+    #[derive(PartialOrd, Ord)]
+    pub enum Registry {
+        Npm = "npm",
+        Pypi = "pypi",
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,11 +95,7 @@ impl Package {
     #[must_use]
     pub fn of_identity(identity: &str) -> Option<Self> {
         let (kind, rest) = identity.split_once(':')?;
-        let registry = match kind {
-            "npm" => Registry::Npm,
-            "pypi" => Registry::Pypi,
-            _ => return None,
-        };
+        let (_, registry) = *Registry::WORDS.iter().find(|(word, _)| *word == kind)?;
         let at = rest.char_indices().skip(1).find(|(_, letter)| *letter == '@').map(|(at, _)| at);
         let name = rest.get(..at.unwrap_or(rest.len()))?;
         (!name.starts_with('/') && !name.is_empty()).then(|| Self::new(registry, name))
@@ -123,11 +123,7 @@ impl Package {
 
 impl std::fmt::Display for Package {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let registry = match self.registry {
-            Registry::Npm => "npm",
-            Registry::Pypi => "pypi",
-        };
-        write!(f, "{registry}:{}", self.name)
+        write!(f, "{}:{}", self.registry.as_str(), self.name)
     }
 }
 
@@ -201,22 +197,12 @@ pub fn parse(file: &str, text: &str) -> Result<Option<ServerProfile>, PolicyErro
     if !read_profile::is_profile(source) {
         return Ok(None);
     }
-    let raw = read_profile::read(source).map_err(PolicyError::Invalid)?;
     let name = Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let mut profile = ServerProfile {
         name: name.unwrap_or_default(),
         file: file.to_owned(),
-        why: raw.why,
-        packages: raw.packages,
-        process: resolve::profile_process(&raw.process),
-        state: raw.state,
-        opened: raw.opened,
-        source: raw.source,
-        sink: raw.sink,
-        install_scripts: raw.install_scripts,
-        tests: raw.tests,
-        reasons: raw.reasons,
         text: text.to_owned(),
+        ..read_profile::read(source).map_err(PolicyError::Invalid)?
     };
     let own = ServerId(profile.name.clone());
     profile.tests.iter_mut().for_each(|test| test.from = Some(own.clone()));

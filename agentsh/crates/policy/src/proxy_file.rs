@@ -133,9 +133,9 @@ pub fn parse(name: &str, text: &str) -> Result<ProxyFile, PolicyError> {
                 Some(here) => {
                     let help = format!("each entry is one of a list, with its name as `id`: {EXAMPLE}");
                     let text = "`mcpServers` is what clients write; here it is `servers`";
-                    reader.problem(&here, text, Some(help));
+                    reader.problem(&here, text, help);
                 }
-                None => reader.problem(&root, "there is no list of `servers`", Some(EXAMPLE.to_owned())),
+                None => reader.problem(&root, "there is no list of `servers`", EXAMPLE.to_owned()),
             },
             None => {}
         }
@@ -205,24 +205,21 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ProxyServer> {
     let wrong = if is_remote { &["command", "args", "env"][..] } else { &["headers"][..] };
     for key in wrong {
         if let Some(here) = fields.find(key) {
-            let text =
-                if is_remote { "belongs to a `command`, and this is a `url`" } else { "belongs to a `url`" };
-            reader.problem(&here, format!("`{key}` {text}"), None);
+            let (needed, has) = if is_remote { ("command", "url") } else { ("url", "command") };
+            let text = format!("`{key}` is for a server with `{needed}`, and this server has `{has}`");
+            reader.problem(&here, text, None);
         }
     }
     let needed = |reader: &mut Reader<'_>, key: &str| match fields.find(key) {
         Some(value) => reader.text(&value),
-        None => {
-            reader.problem(here, format!("a server needs `{key}`"), None);
-            None
-        }
+        None => reader.fault(here, format!("a server needs `{key}`"), None),
     };
     let id = needed(reader, "id");
     let command = if is_remote { None } else { needed(reader, "command") };
     if let (Some(id), Some(value)) = (&id, fields.find("id")) {
         judge_id(reader, &value, id);
     }
-    let args = reader.list(fields.find("args"), |reader, here| reader.any_text(here));
+    let args = reader.list(fields.find("args"), Reader::any_text);
     let mut env = BTreeMap::new();
     if let Some(here) = fields.find("env")
         && let Some(names) = reader.names(&here)
@@ -257,11 +254,10 @@ fn judge_id(reader: &mut Reader<'_>, here: &Here<'_>, id: &str) {
         && id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte));
     if !is_fine {
         let shown: String = printable(id).chars().take(64).collect();
-        let help = "an id starts with a small letter and goes on with small letters, digits, `-` and `_`, at most 64";
-        reader.problem(here, format!("`{shown}` is not a server id"), Some(help.to_owned()));
+        reader.problem(here, format!("`{shown}` is not a server id"), "an id starts with a small letter and goes on with small letters, digits, `-` and `_`, at most 64");
     } else if colliding(id, RESERVED) {
         let help = format!("`{RESERVED}__get_report` is a tool of the proxy itself; use another id");
-        reader.problem(here, format!("the id `{id}` is reserved"), Some(help));
+        reader.problem(here, format!("the id `{id}` is reserved"), help);
     }
 }
 
@@ -287,7 +283,7 @@ fn judge_ids(reader: &mut Reader<'_>, servers: &[Ruled<ProxyServer>]) {
                 ),
             )
         };
-        reader.problem_of_rule(&server.rule, message, Some(help));
+        reader.problem_of_rule(&server.rule, message, help);
     }
 }
 
@@ -303,9 +299,8 @@ fn tool(reader: &mut Reader<'_>, here: &Here<'_>, ids: &[String]) -> Option<Vec<
     let written = reader.text(here)?;
     let (start, open) = written.strip_suffix('*').map_or((written.as_str(), false), |start| (start, true));
     if start.contains(['*', '?']) {
-        let help = "`*` must be alone or at the end: `files__*`, `files__read_*`, `*`".to_owned();
-        reader.problem(here, "this name has a wildcard in the middle", Some(help));
-        return None;
+        let help = "`*` must be alone or at the end: `files__*`, `files__read_*`, `*`";
+        return reader.fault(here, "this name has a wildcard in the middle", help);
     }
     let mut rules = Vec::new();
     for id in ids {
@@ -322,7 +317,7 @@ fn tool(reader: &mut Reader<'_>, here: &Here<'_>, ids: &[String]) -> Option<Vec<
         let known: Vec<String> = ids.iter().map(|id| format!("{id}__*")).collect();
         let help = format!("the names of tools here begin with {}", known.join(", ").replace('*', ""));
         let shown: String = written.chars().take(64).collect();
-        reader.problem(here, format!("`{shown}` is not a tool of any server here"), Some(help));
+        reader.problem(here, format!("`{shown}` is not a tool of any server here"), help);
     }
     Some(rules)
 }
@@ -359,14 +354,13 @@ fn auditor(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Auditor> {
             || text.contains(['?', '#', ' ', '@'])
         {
             let help = "write `https://host/v1`, or `http://127.0.0.1:8080/v1` for a model on this machine";
-            reader.problem(&value, "this is not the address of a model's API", Some(help.to_owned()));
+            reader.problem(&value, "this is not the address of a model's API", help);
         }
         Some(text.trim_end_matches('/').to_owned())
     });
     if api_key_env.is_none() && base_url.is_none() && fields.find("api_key_env").is_none() {
-        let help =
-            "`api_key_env` names the variable that holds the key, such as `ANTHROPIC_API_KEY`".to_owned();
-        reader.problem(here, "an auditor needs `api_key_env`", Some(help));
+        let help = "`api_key_env` names the variable that holds the key, such as `ANTHROPIC_API_KEY`";
+        reader.problem(here, "an auditor needs `api_key_env`", help);
     }
     Some(Auditor {
         provider: provider?.value,
@@ -389,8 +383,8 @@ fn judge_auditors(reader: &mut Reader<'_>, auditors: &Listed<Auditor>) {
         }
         others => {
             let message = format!("there must be two auditors, or none; here {} can be used", others.len());
-            let help = "name two of different providers, or remove `auditors`".to_owned();
-            reader.problem_of_rule(&auditors.rule, message, Some(help));
+            let help = "name two of different providers, or remove `auditors`";
+            reader.problem_of_rule(&auditors.rule, message, help);
         }
     }
 }

@@ -86,9 +86,12 @@ fn proxy_configuration_errors_are_named() {
         ),
         (
             "{\"servers\":[{\"id\":\"far\",\"url\":\"https://a.example\",\"command\":\"x\"}]}".to_owned(),
-            "belongs to a `command`",
+            "`args` is for a server with `command`",
         ),
-        ("{\"servers\":[{\"id\":\"fs\",\"command\":\"x\",\"headers\":{}}]}".to_owned(), "belongs to a `url`"),
+        (
+            "{\"servers\":[{\"id\":\"fs\",\"command\":\"x\",\"headers\":{}}]}".to_owned(),
+            "`headers` is for a server with `url`",
+        ),
         (
             "{\"servers\":[{\"id\":\"far\",\"url\":\"https://a.example\",\"headers\":{\"A B\":\"x\"}}]}"
                 .to_owned(),

@@ -2,7 +2,7 @@
 
 use super::builtin;
 use super::diagnostic::{Diagnostic, Source, closest, one_of};
-use super::keys::{KEY, Key, Kind};
+use super::keys::{Key, Kind, keys};
 use super::model::Ruled;
 use super::reader::{Here, Reader};
 use super::sections::inspect::{self, INSPECT};
@@ -34,51 +34,31 @@ pub enum Extends {
     BuiltIn(&'static str, RuleRef),
 }
 
-const SANDBOX: &[Key] =
-    &[Key { name: "mcp", kind: Kind::Mcp, about: "MCP servers, their tools and their sandboxes.", ..KEY }];
+const SANDBOX: &[Key] = keys! {
+    /// MCP servers, their tools and their sandboxes.
+    "mcp": Kind::Mcp;
+};
 
 /// The keys at the top of a file, those of [`RawRoot`] apart.
-const TOP: &[Key] = &[
-    Key {
-        name: "version",
-        kind: Kind::Number(1, 1),
-        default: "1",
-        merge: "of every file",
-        about: "The format of the file.",
-        example: "1",
-        ..KEY
-    },
-    Key {
-        name: "extends",
-        kind: Kind::Word(&["none", "default", "claude", "codex", "strict", "observe", "gateway"]),
+const TOP: &[Key] = keys! {
+    /// The format of the file.
+    "version": Kind::Number(1, 1), default: "1", merge: "each file has its own", example: "1";
+    /// What the file starts from: a built-in policy, or `none`. After `none`, a list also replaces the default.
+    "extends": Kind::Word(&["none", "default", "claude", "codex", "strict", "observe", "gateway"]),
         default: "the layers below",
         merge: "the highest layer that writes it decides; the layers below that one are left out",
-        about: "What the file starts from: a built-in policy, or `none`. After `none`, a list also replaces the default.",
-        example: "strict",
-        ..KEY
-    },
-    Key {
-        name: "agent",
-        kind: Kind::Agent,
-        about: "What the agent and everything that it starts may do.",
-        ..KEY
-    },
-    Key {
-        name: "inspect",
-        kind: Kind::Map(INSPECT),
-        about: "What happens to each finding in each kind of text, on one scale. Each line sets another key of \
-        the policy. Within one file that other key wins if both are written; a higher file wins over a lower \
-        one. `agentsh policy show` prints the keys with the line that decided.",
-        ..KEY
-    },
-    Key {
-        name: "sandbox",
-        kind: Kind::Map(SANDBOX),
-        about: "Rules for MCP servers, their tools and messages.",
-        ..KEY
-    },
-    Key { name: "mcp_rules", kind: Kind::Mcp, about: "Another place for the keys of `sandbox.mcp`.", ..KEY },
-];
+        example: "strict";
+    /// What the agent and everything that it starts may do.
+    "agent": Kind::Agent;
+    /// What happens to each finding in each kind of text, on one scale. Each line sets another key of the policy.
+    /// Within one file that other key wins if both are written; a higher file wins over a lower one. `agentsh policy
+    /// show` prints the keys with the line that decided.
+    "inspect": Kind::Map(INSPECT);
+    /// Rules for MCP servers, their tools and messages.
+    "sandbox": Kind::Map(SANDBOX);
+    /// Another place for the keys of `sandbox.mcp`.
+    "mcp_rules": Kind::Mcp;
+};
 
 /// Every key at the top of a policy.
 #[must_use]
@@ -147,10 +127,11 @@ pub fn version(reader: &mut Reader<'_>, here: Option<Here<'_>>) {
     match &here.node.value {
         Value::Integer(1) => {}
         Value::Integer(other) => {
-            let help = "this agentsh reads `version: 1`".to_owned();
-            reader.problem(&here, format!("version {other} is not known"), Some(help));
+            reader.problem(&here, format!("version {other} is not known"), "this agentsh reads `version: 1`");
         }
-        other => reader.wrong_type(&here, "the number 1", other),
+        other => {
+            let _none: Option<()> = reader.wrong_type(&here, "the number 1", other);
+        }
     }
 }
 
@@ -170,7 +151,7 @@ fn extends(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Extends {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("write {}", one_of(&words)),
     };
-    reader.problem(&here, "this is not a built-in policy", Some(help));
+    reader.problem(&here, "this is not a built-in policy", help);
     Extends::Below
 }
 
@@ -189,7 +170,7 @@ fn contradictions(reader: &mut Reader<'_>, first: &Here<'_>, second: &Here<'_>) 
                 format!("`{}` on line {} has a different value; keep one of them", there.path, there.line);
             let message = format!("`{}` contradicts an earlier key", here.path);
             let rule = reader.rule(&here);
-            reader.problem_of_rule(&rule, message, Some(help));
+            reader.problem_of_rule(&rule, message, help);
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::diagnostic::{Diagnostic, Source};
-use super::model::{DataSink, DataSource, PolicyTest, Ruled};
-use super::profile::{Package, Place, ProfileGrant, Registry, State, What};
-use super::read;
+use super::model::Ruled;
+use super::profile::{Package, Place, ProfileGrant, Registry, ServerProfile, State, What};
 use super::reader::{Fields, Here, List, Reader};
 use super::sections::{self, LimitKeys, RawProcess};
 use super::yaml::{self, Value};
+use super::{read, resolve};
 
 const KEYS: [&str; 12] = [
     "version",
@@ -25,38 +25,25 @@ const KEYS: [&str; 12] = [
     "tests",
 ];
 
-#[derive(Debug, Default)]
-pub struct RawProfile {
-    pub why: String,
-    pub packages: Vec<Ruled<Package>>,
-    pub process: RawProcess,
-    pub state: Option<Ruled<State>>,
-    pub opened: Vec<Ruled<ProfileGrant>>,
-    pub source: Option<Ruled<DataSource>>,
-    pub sink: Option<Ruled<DataSink>>,
-    pub install_scripts: Option<Ruled<bool>>,
-    pub tests: Vec<PolicyTest>,
-    pub reasons: BTreeMap<String, String>,
-}
-
 /// Whether a file means to be a profile and not a policy.
 pub fn is_profile(source: Source<'_>) -> bool {
     let Ok(tree) = yaml::parse(source) else { return false };
     matches!(&tree.value, Value::Map(entries) if entries.iter().any(|entry| entry.key == "package"))
 }
 
-/// Reads one file. Every mistake that can be found in one go is reported.
-pub fn read(source: Source<'_>) -> Result<RawProfile, Vec<Diagnostic>> {
+/// Reads what one file says. Every mistake that can be found in one go is reported.
+pub fn read(source: Source<'_>) -> Result<ServerProfile, Vec<Diagnostic>> {
     let tree = yaml::parse(source).map_err(|problem| vec![*problem])?;
     let mut reader = Reader::new(source);
     // Its lists are all that its package gets.
     reader.is_bare = true;
-    let mut profile = RawProfile::default();
+    let mut profile = ServerProfile::default();
     if let Some(fields) = reader.fields(&Here::root(&tree), &KEYS) {
         read::version(&mut reader, fields.find("version"));
         packages(&mut reader, &fields, &mut profile);
         profile.why = reason(&mut reader, &fields, &Here::root(&tree)).unwrap_or_default();
-        process(&mut reader, &fields, &mut profile);
+        let process = process(&mut reader, &fields, &mut profile.reasons);
+        profile.process = resolve::profile_process(&process);
         profile.state = fields.find("state").and_then(|here| state(&mut reader, &here, &mut profile.reasons));
         let opened = reader.list(fields.find("from_configuration"), |reader, here| {
             opened(reader, here, &mut profile.reasons)
@@ -75,20 +62,19 @@ pub fn read(source: Source<'_>) -> Result<RawProfile, Vec<Diagnostic>> {
     Ok(profile)
 }
 
-fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfile) {
+fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut ServerProfile) {
     let Some(here) = fields.find("package") else { return };
     let Some(registries) = reader.fields(&here, &["npm", "pypi"]) else { return };
-    for (key, registry) in [("npm", Registry::Npm), ("pypi", Registry::Pypi)] {
+    for (key, registry) in Registry::WORDS {
         let Some(here) = registries.find(key) else { continue };
         let one = |reader: &mut Reader<'_>, here: &Here<'_>| {
             let name = reader.text(here)?;
             let plain = |letter: char| letter.is_ascii_alphanumeric() || "@/-_.".contains(letter);
             if !name.chars().all(plain) || name.get(1..).is_some_and(|rest| rest.contains('@')) {
-                let help = "write the name alone; a profile is for every version".to_owned();
-                reader.problem(here, "this is not the name of a package", Some(help));
-                return None;
+                let help = "write the package's name without a version; a profile applies to all versions";
+                return reader.fault(here, "this is not the name of a package", help);
             }
-            Some(Package::new(registry, &name))
+            Some(Package::new(*registry, &name))
         };
         if matches!(here.node.value, Value::List(_)) {
             let list = reader.list(Some(here), one);
@@ -98,14 +84,17 @@ fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfi
         }
     }
     if profile.packages.is_empty() {
-        let help = "write `package: {npm: NAME}` or `package: {pypi: NAME}`".to_owned();
-        reader.problem(&here, "this profile is for no package", Some(help));
+        let help = "write `package: {npm: NAME}` or `package: {pypi: NAME}`";
+        reader.problem(&here, "this profile is for no package", help);
     }
 }
 
-fn process(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfile) {
-    let reasons = &mut profile.reasons;
-    let process = &mut profile.process;
+fn process(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    reasons: &mut BTreeMap<String, String>,
+) -> RawProcess {
+    let mut process = RawProcess::default();
     if let Some(here) = fields.find("network")
         && let Some(network) = reader.fields(&here, &["allow", "loopback"])
     {
@@ -138,6 +127,7 @@ fn process(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut RawProfil
     if let Some(here) = fields.find("limits") {
         process.limits = LimitKeys::read_map(reader, &here);
     }
+    process
 }
 
 fn paths(
@@ -168,8 +158,8 @@ fn state(
         for (name, entry) in names.all() {
             let Some(file) = reader.any_text(&entry) else { continue };
             if file.contains('/') || file == ".." || file == "." {
-                let help = "write `memory.json`, or `\"\"` for the directory itself".to_owned();
-                reader.problem(&entry, "this is not the name of a file in the state directory", Some(help));
+                let help = "write `memory.json`, or `\"\"` for the directory itself";
+                reader.problem(&entry, "this is not the name of a file in the state directory", help);
             }
             state.env.insert(name.to_owned(), file);
         }
@@ -193,9 +183,8 @@ fn opened(
         }
     }
     let Some(from) = places.pop().filter(|_| places.is_empty()) else {
-        let help = "write one of `option`, `env` and `url`".to_owned();
-        reader.problem(here, "this entry does not say where the value is", Some(help));
-        return None;
+        let help = "write one of `option`, `env` and `url`";
+        return reader.fault(here, "this entry does not say where the value is", help);
     };
     required(reader, &fields, "opens", here)?;
     let words = [
@@ -210,14 +199,11 @@ fn opened(
     let what = match (words.get(kind).map(|(_, what)| what.clone())?, port) {
         (What::Host { .. }, Some(port)) => What::Host { port, any_tcp },
         (What::Host { .. }, None) => {
-            let help = "add `port:`, for values that name none".to_owned();
-            reader.problem(here, "a host needs a port", Some(help));
-            return None;
+            return reader.fault(here, "a host needs a port", "add `port:`, for values that name none");
         }
         (what, None) if !any_tcp => what,
         _ => {
-            reader.problem(here, "only a host has a port and a protocol", None);
-            return None;
+            return reader.fault(here, "only a host has a port and a protocol", None);
         }
     };
     Some(ProfileGrant { from, what })
@@ -250,10 +236,10 @@ fn keep_reason(
 fn reason(reader: &mut Reader<'_>, fields: &Fields<'_>, here: &Here<'_>) -> Option<String> {
     match fields.find("why") {
         Some(why) => reader.text(&why),
-        None => {
-            let help = "add `why:` with the reason, for readers of this profile".to_owned();
-            reader.problem(here, "the reason is missing", Some(help));
-            None
-        }
+        None => reader.fault(
+            here,
+            "the reason is missing",
+            "add `why:` with the reason, for readers of this profile",
+        ),
     }
 }

@@ -1,8 +1,11 @@
 //! Reads typed values from the tree. It collects all mistakes, so that one run shows them all.
 
+use std::collections::BTreeMap;
+
 use super::diagnostic::{Diagnostic, Place, Source, closest, one_of};
 use super::keys::Key;
 use super::model::Ruled;
+use super::sections::credentials::is_variable;
 use super::units;
 use super::yaml::{Entry, Node, Value};
 use crate::types::RuleRef;
@@ -43,6 +46,29 @@ pub(crate) struct Here<'n> {
     pub path: String,
     /// Line of the key.
     pub line: u64,
+}
+
+/// What a person can do about a mistake, if something can be said.
+pub(crate) trait Help {
+    fn text(self) -> Option<String>;
+}
+
+impl Help for &str {
+    fn text(self) -> Option<String> {
+        Some(self.to_owned())
+    }
+}
+
+impl Help for String {
+    fn text(self) -> Option<String> {
+        Some(self)
+    }
+}
+
+impl Help for Option<String> {
+    fn text(self) -> Option<String> {
+        self
+    }
 }
 
 /// The entries of a map whose keys are known.
@@ -103,12 +129,18 @@ impl<'t> Reader<'t> {
         self.warnings.push(Ruled { value: text.into(), rule });
     }
 
-    pub fn problem(&mut self, here: &Here<'_>, message: impl Into<String>, help: Option<String>) {
+    pub fn problem(&mut self, here: &Here<'_>, message: impl Into<String>, help: impl Help) {
         self.problem_at(here.node.place, message, "", help);
     }
 
-    pub fn problem_of_rule(&mut self, rule: &RuleRef, message: impl Into<String>, help: Option<String>) {
-        let diagnostic = self.source.diagnostic_for_rule(rule, message, help);
+    /// A mistake that leaves nothing to read.
+    pub fn fault<T>(&mut self, here: &Here<'_>, message: impl Into<String>, help: impl Help) -> Option<T> {
+        self.problem(here, message, help);
+        None
+    }
+
+    pub fn problem_of_rule(&mut self, rule: &RuleRef, message: impl Into<String>, help: impl Help) {
+        let diagnostic = self.source.diagnostic_for_rule(rule, message, help.text());
         self.push(diagnostic);
     }
 
@@ -136,7 +168,7 @@ impl<'t> Reader<'t> {
                 };
                 let key: String = entry.key.chars().take(64).collect();
                 let message = format!("unknown key `{key}`");
-                self.problem_at(entry.key_place, message, format!("not a key of {place}"), Some(help));
+                self.problem_at(entry.key_place, message, format!("not a key of {place}"), help);
             }
         }
         Some(fields)
@@ -146,11 +178,48 @@ impl<'t> Reader<'t> {
     pub fn names<'n>(&mut self, here: &Here<'n>) -> Option<Fields<'n>> {
         match &here.node.value {
             Value::Map(entries) => Some(Fields { entries, path: here.path.clone() }),
-            other => {
-                self.wrong_type(here, "a map", other);
-                None
-            }
+            other => self.wrong_type(here, "a map", other),
         }
+    }
+
+    /// The map under a key of another one.
+    pub fn within<'n>(&mut self, fields: &Fields<'n>, key: &str, keys: &'static [Key]) -> Option<Fields<'n>> {
+        fields.find(key).and_then(|here| self.map(&here, keys))
+    }
+
+    /// A value that `read` makes of what is there.
+    pub fn one<'n, T>(
+        &mut self,
+        here: Option<Here<'n>>,
+        read: impl FnOnce(&mut Self, &Here<'n>) -> Option<T>,
+    ) -> Option<Ruled<T>> {
+        let here = here?;
+        read(self, &here).map(|value| self.ruled(&here, value))
+    }
+
+    /// What `read` makes of each entry of a map whose keys are names.
+    pub fn named<'n, T>(
+        &mut self,
+        here: Option<Here<'n>>,
+        mut read: impl FnMut(&mut Self, Here<'n>) -> Option<T>,
+    ) -> BTreeMap<String, T> {
+        let names = here.and_then(|here| self.names(&here));
+        let entries = names.iter().flat_map(Fields::all);
+        entries.filter_map(|(name, here)| Some((name.to_owned(), read(self, here)?))).collect()
+    }
+
+    /// The name of a variable.
+    pub fn variable(&mut self, here: &Here<'_>, help: &str) -> Option<String> {
+        let name = self.text(here)?;
+        if !is_variable(&name) {
+            return self.fault(here, "this is not a variable name", help);
+        }
+        Some(name)
+    }
+
+    /// The texts of a list, which is one value.
+    pub fn texts(&mut self, here: Option<Here<'_>>) -> Vec<String> {
+        values(self.list(here, Self::text))
     }
 
     /// A list that layers add to: as it is, or as `{replace: [...]}`.
@@ -165,9 +234,7 @@ impl<'t> Reader<'t> {
         }
         let fields = self.fields(&here, &["replace"])?;
         let Some(replacing) = fields.find("replace") else {
-            let help = "write a list, or `{replace: [...]}`".to_owned();
-            self.problem(&here, "this map is empty", Some(help));
-            return None;
+            return self.fault(&here, "this map is empty", "write a list, or `{replace: [...]}`");
         };
         self.list(Some(replacing), item).map(|list| Listed { replaces: true, ..list })
     }
@@ -179,8 +246,7 @@ impl<'t> Reader<'t> {
     ) -> List<T> {
         let here = here?;
         let Value::List(nodes) = &here.node.value else {
-            self.wrong_type(&here, "a list", &here.node.value);
-            return None;
+            return self.wrong_type(&here, "a list", &here.node.value);
         };
         let mut values = Vec::new();
         for (index, node) in nodes.iter().enumerate() {
@@ -195,15 +261,9 @@ impl<'t> Reader<'t> {
     /// Text that is not empty and not absurdly long.
     pub fn text(&mut self, here: &Here<'_>) -> Option<String> {
         match &here.node.value {
-            Value::Text(text) if text.is_empty() => {
-                self.problem(here, "this must not be empty", None);
-                None
-            }
+            Value::Text(text) if text.is_empty() => self.fault(here, "this must not be empty", None),
             Value::Text(_) => self.any_text(here),
-            other => {
-                self.wrong_type(here, "text", other);
-                None
-            }
+            other => self.wrong_type(here, "text", other),
         }
     }
 
@@ -211,18 +271,13 @@ impl<'t> Reader<'t> {
     pub fn any_text(&mut self, here: &Here<'_>) -> Option<String> {
         match &here.node.value {
             Value::Text(text) if text.len() > MAX_TEXT => {
-                self.problem(here, format!("this is longer than {MAX_TEXT} bytes"), None);
-                None
+                self.fault(here, format!("this is longer than {MAX_TEXT} bytes"), None)
             }
             Value::Text(text) if text.contains('\0') => {
-                self.problem(here, "this contains a NUL character", None);
-                None
+                self.fault(here, "this contains a NUL character", None)
             }
             Value::Text(text) => Some(text.clone()),
-            other => {
-                self.wrong_type(here, "text", other);
-                None
-            }
+            other => self.wrong_type(here, "text", other),
         }
     }
 
@@ -230,25 +285,18 @@ impl<'t> Reader<'t> {
         let here = here?;
         match &here.node.value {
             Value::Bool(value) => Some(self.ruled(&here, *value)),
-            other => {
-                self.wrong_type(&here, "true or false", other);
-                None
-            }
+            other => self.wrong_type(&here, "true or false", other),
         }
     }
 
     pub fn number(&mut self, here: Option<Here<'_>>, low: u64, high: u64) -> Option<Ruled<u64>> {
         let here = here?;
         let Value::Integer(value) = &here.node.value else {
-            self.wrong_type(&here, "a whole number", &here.node.value);
-            return None;
+            return self.wrong_type(&here, "a whole number", &here.node.value);
         };
         match u64::try_from(*value) {
             Ok(number) if (low..=high).contains(&number) => Some(self.ruled(&here, number)),
-            _ => {
-                self.problem(&here, format!("{value} is not between {low} and {high}"), None);
-                None
-            }
+            _ => self.fault(&here, format!("{value} is not between {low} and {high}"), None),
         }
     }
 
@@ -265,8 +313,7 @@ impl<'t> Reader<'t> {
             None => format!("write {}", one_of(&known)),
         };
         let shown: String = written.chars().take(64).collect();
-        self.problem(&here, format!("unknown value `{shown}` for `{}`", here.path), Some(help));
-        None
+        self.fault(&here, format!("unknown value `{shown}` for `{}`", here.path), help)
     }
 
     /// A span of time such as `30s`, in milliseconds.
@@ -275,11 +322,11 @@ impl<'t> Reader<'t> {
         let written = self.text(&here)?;
         match units::milliseconds(&written) {
             Some(value) => Some(self.ruled(&here, value)),
-            None => {
-                let help = "write a number and a unit, such as `30s`, `10m` or `1h30m`".to_owned();
-                self.problem(&here, "this is not a duration", Some(help));
-                None
-            }
+            None => self.fault(
+                &here,
+                "this is not a duration",
+                "write a number and a unit, such as `30s`, `10m` or `1h30m`",
+            ),
         }
     }
 
@@ -294,17 +341,14 @@ impl<'t> Reader<'t> {
             Value::Integer(0) => Some(self.ruled(&here, 0)),
             Value::Integer(1) => Some(self.ruled(&here, 1000)),
             Value::Float(_) | Value::Integer(_) => {
-                self.problem(&here, format!("`{}` is between 0.0 and 1.0", here.path), None);
-                None
+                self.fault(&here, format!("`{}` is between 0.0 and 1.0", here.path), None)
             }
-            ref other => {
-                self.wrong_type(&here, "a number between 0.0 and 1.0", other);
-                None
-            }
+            ref other => self.wrong_type(&here, "a number between 0.0 and 1.0", other),
         }
     }
 
-    pub fn wrong_type(&mut self, here: &Here<'_>, wanted: &str, found: &Value) {
+    /// Reports what is there instead of what is wanted.
+    pub fn wrong_type<T>(&mut self, here: &Here<'_>, wanted: &str, found: &Value) -> Option<T> {
         let help = match (wanted, found) {
             (_, Value::Null) => Some("fill it in, or remove the key".to_owned()),
             ("text", Value::Bool(_) | Value::Integer(_) | Value::Float(_)) => {
@@ -319,6 +363,7 @@ impl<'t> Reader<'t> {
         let name = if here.path.is_empty() { self.root.to_owned() } else { format!("`{}`", here.path) };
         let label = format!("found {}", found.kind());
         self.problem_at(here.node.place, format!("{name} must be {wanted}"), label, help);
+        None
     }
 
     pub fn problem_at(
@@ -326,9 +371,9 @@ impl<'t> Reader<'t> {
         place: Place,
         message: impl Into<String>,
         label: impl Into<String>,
-        help: Option<String>,
+        help: impl Help,
     ) {
-        let diagnostic = self.source.diagnostic(place, message, label, help);
+        let diagnostic = self.source.diagnostic(place, message, label, help.text());
         self.push(diagnostic);
     }
 
@@ -337,6 +382,11 @@ impl<'t> Reader<'t> {
             self.problems.push(diagnostic);
         }
     }
+}
+
+/// The values of a list; none if it is not there.
+pub(crate) fn values<T>(list: List<T>) -> Vec<T> {
+    list.into_iter().flat_map(|list| list.value).map(|entry| entry.value).collect()
 }
 
 fn join(path: &str, key: &str) -> String {

@@ -1,24 +1,29 @@
 //! The risk of a tool, by its name and its server's annotations. Annotations only raise the risk.
 
 use agentsh_base::json::Json;
+use agentsh_base::{words, words_of_name};
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Risk {
-    Low,
-    Medium,
-    High,
+words! {
+    #[derive(PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Risk {
+        Low = "low",
+        Medium = "medium",
+        High = "high",
+    }
 }
 
-/// How a verb is found in a name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Names {
-    /// As a whole word.
-    #[default]
-    Words,
-    /// Anywhere.
-    Literal,
+words! {
+    /// How a verb is found in a name.
+    #[derive(Default)]
+    pub enum Names {
+        /// As a whole word.
+        #[default]
+        Words = "words",
+        /// Anywhere.
+        Literal = "literal",
+    }
 }
 
 const HIGH: [&str; 10] =
@@ -42,7 +47,7 @@ pub fn risk(tool: &Json<'_>, names: Names) -> Risk {
 /// The risk of a tool of which the name alone is known.
 #[must_use]
 pub fn of_name(name: &str, names: Names) -> Risk {
-    let (words, lower) = (words(name), name.to_lowercase());
+    let (words, lower) = (words_of_name(name.chars()), name.to_lowercase());
     let any = |verbs: &[&str]| match names {
         Names::Words => words.iter().any(|word| verbs.iter().any(|verb| is_form(word, verb))),
         Names::Literal => verbs.iter().any(|verb| lower.contains(verb)),
@@ -54,22 +59,6 @@ pub fn of_name(name: &str, names: Names) -> Risk {
     } else {
         Risk::Low
     }
-}
-
-/// At separators, and where a capital follows a small letter.
-fn words(name: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut small = false;
-    for character in name.chars() {
-        if !character.is_alphanumeric() || character.is_uppercase() && small {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut().filter(|_| character.is_alphanumeric()) {
-            word.extend(character.to_lowercase());
-        }
-        small = character.is_lowercase();
-    }
-    words
 }
 
 fn is_form(word: &str, verb: &str) -> bool {

@@ -1,11 +1,14 @@
 //! A section of a policy. One file below `sections/` has everything about it: its keys, and how they are read, merged,
 //! narrowed by a project, and shown.
 
+use std::collections::BTreeMap;
+
 use crate::describe::Lines;
 use crate::keys::Key;
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, List, Reader};
+use crate::types::RuleRef;
 
 /// One file's content for one section of `P`.
 pub(crate) trait Section<P>: Default {
@@ -43,6 +46,35 @@ pub fn merge_key<T: Clone>(value: &Option<Ruled<T>>, below: &mut Option<Ruled<T>
         below.clone_from(value);
     }
 }
+
+/// Puts a value in place of the one in force, and notes where it was written.
+pub fn set_key<T: Clone>(
+    key: &'static str,
+    value: &Option<Ruled<T>>,
+    in_force: &mut T,
+    written: &mut BTreeMap<&'static str, RuleRef>,
+) {
+    if let Some(value) = value {
+        in_force.clone_from(&value.value);
+        written.insert(key, value.rule.clone());
+    }
+}
+
+/// [`merge_key`] for fields that two structs have.
+macro_rules! merge_keys {
+    ($own:expr => $below:expr; $($key:ident),+) => {
+        $($crate::section::merge_key(&$own.$key, &mut $below.$key);)+
+    };
+}
+pub(crate) use merge_keys;
+
+/// Where each of these fields was written, for `Narrowing::refuse_all`.
+macro_rules! rules_of {
+    ($own:expr; $($key:ident),+) => {
+        [$($own.$key.as_ref().map(|written| &written.rule)),+]
+    };
+}
+pub(crate) use rules_of;
 
 /// Makes of a list of sections what a file writes about them (`$raw`) and what is in force (`$policy`).
 ///

@@ -187,8 +187,8 @@ impl Authorities {
                     "none of the given authorities issued it".to_owned()
                 }
                 Error::RequiredEkuNotFoundContext(_) => "code signing is none of its purposes".to_owned(),
-                Error::CaUsedAsEndEntity => "it is that of an authority, which signs nothing else".to_owned(),
-                Error::EndEntityUsedAsCa => "a certificate above it is not that of an authority".to_owned(),
+                Error::CaUsedAsEndEntity => "it is a CA certificate, which cannot sign receipts".to_owned(),
+                Error::EndEntityUsedAsCa => "a certificate above it is not a CA certificate".to_owned(),
                 Error::NameConstraintViolation => {
                     "an authority above it may not issue for its names, or has constraints on e-mail addresses or URIs, \
                      which are not supported"

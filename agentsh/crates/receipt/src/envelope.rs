@@ -36,7 +36,6 @@ struct Signature {
     x5c: Vec<String>,
 }
 
-/// Who signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedBy {
     pub who: String,

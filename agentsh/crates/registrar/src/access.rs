@@ -115,14 +115,8 @@ pub fn same_site(method: &Method, headers: &HeaderMap, hosts: &[String]) -> Resu
 }
 
 fn browser_request<'a>(method: &Method, headers: &'a HeaderMap) -> site::BrowserRequest<'a> {
-    // A header that is not text is not from a page of this site.
-    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    site::BrowserRequest {
-        only_reads: matches!(*method, Method::GET | Method::HEAD),
-        host: text("host"),
-        origin: text("origin"),
-        fetch_site: text("sec-fetch-site"),
-    }
+    let only_reads = matches!(*method, Method::GET | Method::HEAD);
+    site::BrowserRequest::of(only_reads, |name| headers.get(name).map(|value| value.to_str().unwrap_or("?")))
 }
 
 #[cfg(test)]

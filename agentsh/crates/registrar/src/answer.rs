@@ -71,7 +71,6 @@ fn write_members(out: &mut String, members: &[(&str, String)]) {
     out.push('}');
 }
 
-/// An array of rows.
 pub fn array(rows: &[Vec<Value>], write: fn(&[Value], &mut String)) -> String {
     let mut out = String::from("[");
     for (index, row) in rows.iter().enumerate() {

@@ -13,7 +13,6 @@ use crate::reads::{Page, spelled};
 use crate::refusal::Refusal;
 use crate::{names, reads, schema};
 
-/// A registration.
 #[derive(Clone, Debug)]
 pub struct Registered {
     pub id: i64,

@@ -16,7 +16,6 @@ use super::failure::Failure;
 
 pub type CredentialFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// The source of the credentials of one server.
 pub trait Credentials {
     /// The `Authorization` of the next request; None if there is none.
     fn current(&self) -> CredentialFuture<'_, Result<Option<HeaderValue>, String>>;

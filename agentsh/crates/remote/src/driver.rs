@@ -39,7 +39,6 @@ const IN_ORDER: Duration = Duration::from_secs(1);
 /// How long to wait until the server has received the end of the session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The address and settings of a server.
 #[derive(Clone)]
 pub struct Settings {
     /// The server's name in messages.

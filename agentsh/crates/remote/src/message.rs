@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use crate::json::{self, Json};
-use crate::mcp::jsonrpc::{EnvelopeError, Id, Key, Message, Shape, classify};
+use crate::mcp::jsonrpc::{Id, Key, Message, Shape, classify};
 use crate::mcp::mcp_headers::{self, Params};
 
 /// Names the revision in each request of the protocol without sessions.
@@ -35,9 +35,8 @@ impl Outgoing {
             Ok(Message::Request { id, method, params }) => (Some(id), method.into_owned(), params),
             Ok(Message::Notification { method, params }) => (None, method.into_owned(), params),
             // Also an error for a request whose id was refused.
-            Ok(Message::Response { .. }) | Err(EnvelopeError { shape: Shape::Response, .. }) => {
-                (None, String::new(), None)
-            }
+            Ok(Message::Response { .. }) => (None, String::new(), None),
+            Err(error) if error.shape.is_answer() => (None, String::new(), None),
             Err(_) => return None,
         };
         let version = params.and_then(|params| params.member("_meta")?.member(VERSION)?.as_text());
@@ -65,16 +64,14 @@ impl Outgoing {
         let id = self.id.as_ref()?;
         let is_one = match classify(tree) {
             Ok(Message::Response { id, .. }) => id.is_none(),
-            Err(EnvelopeError { shape: Shape::Response, .. }) => {
-                tree.member("id").is_none() && tree.member("jsonrpc").is_some()
-            }
-            _ => false,
+            Err(error) => error.shape == Shape::Response && tree.member("id").is_none(),
+            Ok(_) => false,
         };
         // No client takes one without a text.
-        let error = tree.member("error").filter(|error| is_one && error.member("message").is_some())?;
-        let mut line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":"#, id.spelled).into_bytes();
-        error.write(&mut line);
-        line.push(b'}');
+        tree.member("error").filter(|error| is_one && error.member("message").is_some())?;
+        let mut line = Vec::new();
+        let others = tree.as_object()?.iter().filter(|(raw, _)| json::unescape(raw) != "id").cloned();
+        Json::Object(others.chain([("id", id.to_json())]).collect()).write(&mut line);
         Some(line)
     }
 
@@ -86,4 +83,32 @@ impl Outgoing {
 /// Whether a message of the server answers the request with this id.
 pub(crate) fn answers(tree: &Json<'_>, id: &Id) -> bool {
     matches!(classify(tree), Ok(Message::Response { id: Some(own), .. }) if id.key.fits(&own.key))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn an_error_without_an_id_gets_the_id_of_its_request() {
+        let request = br#"{"jsonrpc":"2.0","id":"a","method":"x"}"#;
+        let asked = Outgoing::read(request, &Params::default()).unwrap();
+        let error = r#""error":{"code":1,"message":"m"}"#;
+        let answer = |members: &str| {
+            let text = format!("{{{members}}}");
+            let line = asked.unnamed_error(&json::read(text.as_bytes()).unwrap());
+            line.map(|line| String::from_utf8(line).unwrap())
+        };
+        let named = format!(r#"{{"jsonrpc":"2.0",{error},"trace":"t","id":"a"}}"#);
+        for id in [r#""id":null,"#, ""] {
+            let said = answer(&format!(r#""jsonrpc":"2.0",{id}{error},"trace":"t""#));
+            assert_eq!(said.as_ref(), Some(&named), "{id}");
+        }
+        // A log line, and the answer to another request.
+        for other in [error.to_owned(), format!(r#""jsonrpc":"2.0","id":2,{error}"#)] {
+            assert_eq!(answer(&other), None, "{other}");
+        }
+    }
 }

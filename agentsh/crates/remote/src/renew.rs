@@ -14,7 +14,6 @@ use super::headers;
 use super::message::{Outgoing, answers};
 use super::sse::Framer;
 
-/// The first messages of a client.
 #[derive(Debug, Default)]
 pub(crate) struct ClientOpening {
     pub initialize: Option<Outgoing>,

@@ -11,12 +11,11 @@ pub struct Event {
     pub data: Vec<u8>,
 }
 
-/// An event is longer than the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
 /// Collects bytes until events are whole.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Framer {
     limit: usize,
     line: Vec<u8>,
@@ -36,18 +35,7 @@ impl Framer {
     /// `limit` is the longest event, in bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            line: Vec::new(),
-            name: Vec::new(),
-            data: Vec::new(),
-            has_data: false,
-            next_id: None,
-            last_id: None,
-            retry: None,
-            after_return: false,
-            first_line: true,
-        }
+        Self { limit, first_line: true, ..Self::default() }
     }
 
     /// Takes the next bytes and gives the events that end in them. What was not finished when the stream ends is not an event.

@@ -28,7 +28,6 @@ pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the first event of the transport of 2024 is waited for, after its stream is open.
 const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamEnd {
     /// The request was answered.

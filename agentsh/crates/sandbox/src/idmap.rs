@@ -95,8 +95,8 @@ impl IdMaps {
                 Ok(_) => {}
                 Err(error) => enforcement.push(Enforcement::less(
                     "id map",
-                    &format!("{} as the sandbox's own", path.display()),
-                    "as another user's",
+                    &format!("{} belongs to the sandbox's user", path.display()),
+                    "it belongs to another user and may be read-only",
                     State::Degraded,
                     error.to_string(),
                 )),

@@ -22,7 +22,7 @@ mod system;
 pub use super::spec::{CacheLayer, Grant, PinnedBytes, PinnedFile, ProjectLayer, RelocatedPath};
 pub use guards::instructing;
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Layout {
     pub mounts: Vec<Mount>,
     pub landlock: Vec<LandlockRule>,
@@ -141,28 +141,7 @@ impl<'a> Builder<'a> {
         Self {
             rules,
             host,
-            layout: Layout {
-                mounts: Vec::new(),
-                landlock: Vec::new(),
-                executable: Executable::Everything,
-                copied: BTreeMap::new(),
-                env: Vec::new(),
-                stubs: Vec::new(),
-                refused: Vec::new(),
-                private: BTreeSet::new(),
-                unsearched: Vec::new(),
-                guards: Vec::new(),
-                repositories: Vec::new(),
-                in_repositories: BTreeSet::new(),
-                in_repository: BTreeSet::new(),
-                instructed: Vec::new(),
-                obeyed_in: Vec::new(),
-                worked_in: Vec::new(),
-                closed: Vec::new(),
-                commands: Vec::new(),
-                told: BTreeMap::new(),
-                expected: BTreeMap::new(),
-            },
+            layout: Layout::default(),
             roots: RefCell::default(),
             links: RefCell::default(),
             granted: BTreeMap::new(),

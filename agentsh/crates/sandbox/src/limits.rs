@@ -56,12 +56,12 @@ pub fn lower_shares(limits: &Limits) -> Option<Enforcement> {
     // The filter refuses them too.
     let _ = write("max_user_namespaces", 0);
     let error = shares().err()?;
-    let asked = "a part of the user's inotify instances";
+    let asked = "a share of your inotify instances and watches";
     Some(Enforcement::less(
         "quotas",
         asked,
-        "all of them",
+        "all of them can be used inside",
         State::Degraded,
-        format!("/proc/sys/user: {error}"),
+        format!("cannot write below /proc/sys/user: {error}"),
     ))
 }

@@ -318,9 +318,15 @@ impl<'r> Tree<'r> {
                 let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
                 let upper = relative(Path::new(LAYER)).join(UPPER);
                 let tree = rustix::mount::open_tree(self.root, upper, flags).on("open", target.display())?;
-                let asked = format!("{}: the user's own, below a layer", target.display());
-                let why = format!("{error}: no layer can be mounted here");
-                let short = Enforcement::less("cache", &asked, "one of the project's", State::Degraded, why);
+                let asked = format!("{}: your own, copy-on-write", target.display());
+                let why = format!("overlayfs cannot be mounted here: {error}");
+                let short = Enforcement::less(
+                    "cache",
+                    &asked,
+                    "a separate one for this project",
+                    State::Degraded,
+                    why,
+                );
                 (tree, Some(short))
             }
             Err(error) => return Err(error).on(NO_LAYER, ""),

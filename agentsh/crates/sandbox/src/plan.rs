@@ -230,8 +230,9 @@ pub enum LandlockAccess {
 
 /// The programs that may be executed, enforced by mounts in addition to Landlock. noexec also keeps a loader from
 /// mapping a file as code, which Landlock does not cover.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Executable {
+    #[default]
     Everything,
     /// Everything below one of these paths inside.
     Below(Vec<PathBuf>),

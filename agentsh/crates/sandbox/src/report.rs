@@ -1,14 +1,17 @@
 //! For each layer: what was requested, what is enforced, and why it is less.
 
+use agentsh_base::words;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    Enforced,
-    /// In force, but weaker than requested; another layer covers the rest.
-    Degraded,
-    Absent,
+words! {
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum State {
+        Enforced = "enforced",
+        /// In force, but weaker than requested; another layer covers the rest.
+        Degraded = "degraded",
+        Absent = "absent",
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,16 +34,5 @@ impl Enforcement {
     #[must_use]
     pub fn less(layer: &str, asked: &str, got: &str, state: State, why: impl Into<String>) -> Self {
         Self { layer: layer.to_owned(), asked: asked.to_owned(), got: got.to_owned(), state, why: why.into() }
-    }
-}
-
-impl State {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforced => "enforced",
-            Self::Degraded => "degraded",
-            Self::Absent => "absent",
-        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use agentsh_base::words;
+
 pub use agentsh_dlp::Severity;
 use serde::{Deserialize, Serialize};
 
@@ -28,14 +30,16 @@ pub enum Category {
     Custom,
 }
 
-/// The reaction to the text, from lenient to strict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Action {
-    #[default]
-    Allow,
-    Alert,
-    Block,
+words! {
+    /// The reaction to the text, from lenient to strict.
+    #[derive(Default, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Action {
+        #[default]
+        Allow = "allow",
+        Alert = "alert",
+        Block = "block",
+    }
 }
 
 /// One finding. `start..end` are bytes of the string at `pointer`.
@@ -90,17 +94,6 @@ pub struct Scan {
     pub removals: Vec<Removal>,
     /// Strings without removed content, and with tags for secrets.
     pub rewrites: Vec<Rewrite>,
-}
-
-impl Action {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Alert => "alert",
-            Self::Block => "block",
-        }
-    }
 }
 
 impl Scan {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use agentsh_base::words;
 use agentsh_secrets::views;
 
 use crate::finding::{Action, Category};
@@ -40,20 +41,22 @@ pub enum Rule {
     Own(Own),
 }
 
-/// Signs that are not words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Own {
-    HiddenCharacters,
-    Disguised,
-    HiddenHtml,
-    LongParameter,
-    DirectiveParameter,
-    UnknownKeyword,
-    RemoteReference,
-    PrivateKey,
-    ShareLink,
-    ManySpaces,
-    Roles,
+words! {
+    /// Signs that are not words.
+    #[derive(PartialOrd, Ord)]
+    pub enum Own: name {
+        HiddenCharacters = "hidden-characters",
+        Disguised = "disguised-text",
+        HiddenHtml = "hidden-html",
+        LongParameter = "long-parameter-name",
+        DirectiveParameter = "directive-parameter-name",
+        UnknownKeyword = "unknown-schema-keyword",
+        RemoteReference = "remote-schema-reference",
+        PrivateKey = "private-key",
+        ShareLink = "assistant-share-link",
+        ManySpaces = "text-out-of-sight",
+        Roles = "roles-of-an-order",
+    }
 }
 
 #[derive(Debug, Default)]
@@ -361,25 +364,6 @@ fn stands_in_quotes(text: &str, place: &Range<usize>) -> bool {
         || odd('\'')
         || line.trim_start().starts_with(['>', '|'])
         || before.rfind('“') > before.rfind('”') && after.contains('”')
-}
-
-impl Own {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::HiddenCharacters => "hidden-characters",
-            Self::Disguised => "disguised-text",
-            Self::HiddenHtml => "hidden-html",
-            Self::LongParameter => "long-parameter-name",
-            Self::DirectiveParameter => "directive-parameter-name",
-            Self::UnknownKeyword => "unknown-schema-keyword",
-            Self::RemoteReference => "remote-schema-reference",
-            Self::PrivateKey => "private-key",
-            Self::ShareLink => "assistant-share-link",
-            Self::ManySpaces => "text-out-of-sight",
-            Self::Roles => "roles-of-an-order",
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, TransactionBehavior};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::StoreError;
-use super::pins::{PinStore, TrustedBy};
+use super::pins::PinStore;
 use super::record::text_of;
 use super::sql::Query;
+use super::words::{Offered, TrustedBy};
 use crate::types::ServerId;
 
 /// Longer definitions are pinned by their hash alone, in bytes.
@@ -19,37 +20,6 @@ const PINNED: &str = "interface_pins WHERE trusted_by <> ''";
 /// Pins that were reset, until the server is pinned again: each can be trusted again by its hash.
 const FORGOTTEN: &str = "interface_pins WHERE trusted_by = ''";
 const CHANGED: &str = "interface_changes WHERE TRUE";
-
-/// The kinds of entries that a server offers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Offered {
-    Tool,
-    Prompt,
-    Resource,
-    Template,
-    /// The text for the model that comes with the handshake; it has no name.
-    Instructions,
-}
-
-impl Offered {
-    const ALL: [(Self, &'static str); 5] = [
-        (Self::Tool, "tool"),
-        (Self::Prompt, "prompt"),
-        (Self::Resource, "resource"),
-        (Self::Template, "template"),
-        (Self::Instructions, "instructions"),
-    ];
-
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, word)| word)
-    }
-
-    fn of(word: &str) -> Self {
-        Self::ALL.iter().find(|(_, one)| *one == word).map_or(Self::Tool, |(kind, _)| *kind)
-    }
-}
 
 /// One entry of a server's interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -228,11 +198,7 @@ impl PinStore {
 }
 
 fn put(connection: &Connection, verb: &str, pin: &InterfacePin) -> rusqlite::Result<()> {
-    let by = match pin.trusted_by {
-        Some(TrustedBy::User) => "user",
-        Some(TrustedBy::FirstUse) => "first-use",
-        None => "",
-    };
+    let by = pin.trusted_by.map_or("", TrustedBy::as_str);
     let mut statement = connection.prepare_cached(&format!(
         "{verb} (server_id, scope, basis, audience, kind, name, hash, definition, at, trusted_by) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
@@ -260,16 +226,12 @@ fn row(row: &Row<'_>) -> rusqlite::Result<InterfacePin> {
         scope: row.get("scope")?,
         basis: row.get("basis")?,
         audience: row.get("audience")?,
-        kind: Offered::of(&kind),
+        kind: Offered::named(&kind).unwrap_or(Offered::Tool),
         name: row.get("name")?,
         hash: row.get("hash")?,
         definition: row.get("definition")?,
         at: row.get("at")?,
-        trusted_by: match by.as_str() {
-            "user" => Some(TrustedBy::User),
-            "first-use" => Some(TrustedBy::FirstUse),
-            _ => None,
-        },
+        trusted_by: TrustedBy::named(&by),
     })
 }
 

@@ -51,6 +51,7 @@ struct Shared {
     tap: Tap,
 }
 
+#[derive(Default)]
 struct State {
     batch: Batch,
     bytes: usize,
@@ -119,12 +120,17 @@ impl Journal {
     /// # Errors
     /// When it is not on disk.
     pub async fn flush(&self) -> Result<(), StoreError> {
+        self.wait(false).await
+    }
+
+    async fn wait(&self, is_last: bool) -> Result<(), StoreError> {
         let (done, written) = oneshot::channel();
         {
             let mut state = self.shared().state();
             if let Some(result) = &state.finished {
                 return result.clone();
             }
+            state.closing |= is_last;
             state.batch.waiters.push(done);
         }
         self.shared().wake(true);
@@ -201,17 +207,7 @@ impl Journal {
     /// # Errors
     /// When a recorded event could not be written.
     pub async fn close(&self) -> Result<(), StoreError> {
-        let (done, closed) = oneshot::channel();
-        {
-            let mut state = self.shared().state();
-            if let Some(result) = &state.finished {
-                return result.clone();
-            }
-            state.closing = true;
-            state.batch.waiters.push(done);
-        }
-        self.shared().wake(true);
-        closed.await.unwrap_or_else(|_| Err(self.shared().fail("the writer stopped")))
+        self.wait(true).await
     }
 
     fn shared(&self) -> &Shared {
@@ -241,16 +237,7 @@ impl Drop for Handle {
 
 impl Shared {
     fn new(session: SessionId) -> Self {
-        let state = State {
-            batch: Batch::default(),
-            bytes: 0,
-            urgent: false,
-            gathers: false,
-            broken: None,
-            closing: false,
-            finished: None,
-            summary: Summary::new(session),
-        };
+        let state = State { summary: Summary::new(session), ..State::default() };
         Self {
             state: Mutex::new(state),
             queued: Condvar::new(),

@@ -38,7 +38,7 @@ mod writer;
 
 pub use error::StoreError;
 pub use event::{Event, FileGrant, PolicyLayer, SecretFound};
-pub use interface_pins::{InterfacePin, MAX_DEFINITION, Offered, WhichInterface};
+pub use interface_pins::{InterfacePin, MAX_DEFINITION, WhichInterface};
 pub use journal::Journal;
 pub use paths::{exists, state_dir};
 pub use pins::{Candidate, Pin, PinState, PinStore, TrustedBy};
@@ -52,3 +52,4 @@ pub use summary::Summary;
 pub use taint::TaintStore;
 pub use tap::{CommittedEvent, Subscription, TapMessage};
 pub use verify::Verification;
+pub use words::Offered;

@@ -24,8 +24,8 @@ pub(super) fn pins(
 ) -> Result<Vec<Pin>, StoreError> {
     rows(connection, "pins", server, scope, |row| {
         let by: String = row.get("trusted_by")?;
-        let by = if by == "user" { TrustedBy::User } else { TrustedBy::FirstUse };
-        Ok(Pin { state: state(row)?, trusted_at: row.get("trusted_at")?, trusted_by: by })
+        let trusted_by = TrustedBy::named(&by).unwrap_or(TrustedBy::FirstUse);
+        Ok(Pin { state: state(row)?, trusted_at: row.get("trusted_at")?, trusted_by })
     })
 }
 
@@ -44,12 +44,13 @@ pub(super) fn write_pin(
     pin: &Pin,
     contents: &Contents,
 ) -> Result<(), StoreError> {
-    let by = match pin.trusted_by {
-        TrustedBy::User => "user",
-        TrustedBy::FirstUse => "first-use",
-    };
     change(connection, |connection| {
-        put(connection, "pins (trusted_at, trusted_by, ", &[&pin.trusted_at, by], &pin.state)?;
+        put(
+            connection,
+            "pins (trusted_at, trusted_by, ",
+            &[&pin.trusted_at, pin.trusted_by.as_str()],
+            &pin.state,
+        )?;
         delete(connection, "candidates", Some(&pin.state.server_id.0), Some(&pin.state.scope))?;
         put_contents(connection, contents)
     })

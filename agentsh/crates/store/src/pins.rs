@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 
 use super::database::{Offloaded, offload};
 use super::record::text_of;
+pub use super::words::TrustedBy;
 use super::{StoreError, database, pin_rows};
 use crate::types::ServerId;
 
@@ -35,13 +36,6 @@ pub struct PinState {
     pub digest: String,
     /// Hex SHA-256 by path.
     pub manifest: BTreeMap<String, String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TrustedBy {
-    FirstUse,
-    User,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use serde::Deserialize;
 
 use super::bound::MAX_BODY_BYTES;
-use super::chain::{self, Columns};
+use super::chain;
 use super::database::{self, Offloaded};
 use super::writer::{self, INSERT};
 use super::{Event, Reader, StoreError};
@@ -32,8 +33,9 @@ pub struct Raw {
 }
 
 /// The fields of a body that queries filter on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Facts {
+    #[serde(rename = "type")]
     pub kind: String,
     pub server_id: Option<String>,
     pub tool_name: Option<String>,
@@ -57,15 +59,7 @@ impl Raw {
     /// None: the body is not an event.
     #[must_use]
     pub fn facts(&self) -> Option<Facts> {
-        let columns = Columns::of(&self.body).ok()?;
-        let text = |text: Option<std::borrow::Cow<'_, str>>| text.map(std::borrow::Cow::into_owned);
-        Some(Facts {
-            kind: columns.kind.into_owned(),
-            server_id: text(columns.server_id),
-            tool_name: text(columns.tool_name),
-            action: text(columns.action),
-            severity: text(columns.severity),
-        })
+        serde_json::from_str(&self.body).ok()
     }
 }
 

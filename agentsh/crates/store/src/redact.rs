@@ -93,7 +93,6 @@ fn cut(text: &str, chars: usize) -> String {
     shown
 }
 
-/// The remaining limits.
 struct RemainingBudget {
     left: usize,
     chars: usize,

@@ -26,12 +26,12 @@ pub use rows::{
 const MAX_TEXT: usize = 300;
 
 /// For a rule about a name: the refusal came before the program could say which port it wants.
-pub const PORTS_UNKNOWN: &str = " (ports 443 and 80; with `:PORT` for another)";
+pub const PORTS_UNKNOWN: &str = " (for ports 443 and 80; add `:PORT` for another port)";
 
 /// Maximum number of different details of one kind of rejected messages.
 const MAX_DETAILS: usize = 5;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     pub session: SessionId,
     pub started_at: Option<String>,
@@ -92,48 +92,7 @@ pub struct Summary {
 impl Summary {
     #[must_use]
     pub fn new(session: SessionId) -> Self {
-        Self {
-            session,
-            started_at: None,
-            last_at: None,
-            state: "open",
-            exit_code: None,
-            duration_ms: None,
-            verb: None,
-            version: None,
-            agent: Vec::new(),
-            project: None,
-            policy: None,
-            kernel: None,
-            uid: None,
-            events: 0,
-            unknown_events: 0,
-            processes: Entries::default(),
-            tools: Entries::default(),
-            refused: Entries::default(),
-            not_enforced: Entries::default(),
-            rejected_messages: Entries::default(),
-            mismatches: Entries::default(),
-            crashes: Entries::default(),
-            timeouts: Entries::default(),
-            undelivered: Entries::default(),
-            env_stripped: Entries::default(),
-            connections: Entries::default(),
-            refused_connections: Entries::default(),
-            refused_files: Entries::default(),
-            refused_calls: Entries::default(),
-            kept_files: BTreeMap::new(),
-            advisories: Entries::default(),
-            unclassified: Entries::default(),
-            flows: Entries::default(),
-            detections: BTreeMap::new(),
-            forgotten: Entries::default(),
-            models: Entries::default(),
-            withheld: Entries::default(),
-            bundles: Entries::default(),
-            not_listed: 0,
-            last_refused: None,
-        }
+        Self { session, state: "open", ..Self::default() }
     }
 
     /// Records of other sessions are passed over.
@@ -203,9 +162,7 @@ impl Summary {
                     server_id: server_id.clone(),
                     program: clip(program),
                     hash: clip(hash),
-                    starts: 0,
-                    last_exit_code: None,
-                    last_cause: None,
+                    ..Process::default()
                 });
                 if let Some(process) = process {
                     process.starts += 1;
@@ -249,9 +206,7 @@ impl Summary {
             Event::McpServerCrashed { server_id, exit_code, pending_calls, .. } => {
                 let entry = self.crashes.put(server_id.clone(), lost, || Crashes {
                     server_id: server_id.clone(),
-                    last_exit_code: 0,
-                    pending_calls: 0,
-                    count: 0,
+                    ..Crashes::default()
                 });
                 if let Some(entry) = entry {
                     entry.count += 1;
@@ -272,10 +227,7 @@ impl Summary {
                 let entry = self.tools.put((server_id.clone(), clip(tool_name)), lost, || ToolCalls {
                     server_id: server_id.clone(),
                     tool_name: clip(tool_name),
-                    allowed: 0,
-                    alerted: 0,
-                    blocked: 0,
-                    undelivered: 0,
+                    ..ToolCalls::default()
                 });
                 if let Some(entry) = entry {
                     match action {
@@ -357,11 +309,7 @@ impl Summary {
                     from: source_server.clone(),
                     to: server_id.clone(),
                     host,
-                    copies: 0,
-                    without_copy: 0,
-                    passed: 0,
-                    refused: 0,
-                    detail: String::new(),
+                    ..Flowed::default()
                 });
                 if let Some(entry) = entry {
                     entry.detail = clip(detail);
@@ -382,8 +330,7 @@ impl Summary {
                 }
                 let entry = self.undelivered.put(server_id.clone(), lost, || Undelivered {
                     server_id: server_id.clone(),
-                    calls: 0,
-                    detail: String::new(),
+                    ..Undelivered::default()
                 });
                 if let Some(entry) = entry {
                     entry.calls += 1;

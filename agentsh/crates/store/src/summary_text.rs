@@ -162,7 +162,7 @@ impl Summary {
             let why = match line(&found.detail) {
                 detail if detail.is_empty() => reason,
                 // The detail repeats the reason.
-                detail if reason.starts_with("approval ") => detail.into_owned(),
+                detail if reason.starts_with("approval ") || detail.ends_with(&reason) => detail.into_owned(),
                 detail => format!("{reason}: {detail}"),
             };
             format!(
@@ -342,7 +342,7 @@ impl Summary {
     fn layers(&self) -> Vec<String> {
         let lines = self.not_enforced.values().map(|layer| {
             format!(
-                "{} of {}: {}, asked {}, got {}: {}",
+                "{} of {}: {}; requested: {}; enforced: {}; reason: {}",
                 line(&layer.layer),
                 owner(layer.server_id.as_ref()),
                 layer.state,

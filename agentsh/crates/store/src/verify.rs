@@ -73,6 +73,7 @@ pub enum ProblemKind {
     Database,
 }
 
+#[derive(Default)]
 struct Walk {
     sessions: BTreeMap<String, Progress>,
     order: Vec<String>,
@@ -84,6 +85,7 @@ struct Walk {
     problem_count: u64,
 }
 
+#[derive(Default)]
 struct Progress {
     seq: i64,
     hash: Vec<u8>,
@@ -142,16 +144,7 @@ impl Default for Verification {
 
 impl Walk {
     fn new() -> Self {
-        Self {
-            sessions: BTreeMap::new(),
-            order: Vec::new(),
-            endings: BTreeMap::new(),
-            previous_id: 0,
-            previous_hash: chain::ZERO.to_vec(),
-            events: 0,
-            problems: Vec::new(),
-            problem_count: 0,
-        }
+        Self { previous_hash: chain::ZERO.to_vec(), ..Self::default() }
     }
 
     fn row(&mut self, row: &Row<'_>) -> Result<(), rusqlite::Error> {
@@ -179,15 +172,7 @@ impl Walk {
         let ended = Columns::of(&body).is_ok_and(|columns| columns.kind == "session_ended");
         let progress = self.sessions.entry(session.clone()).or_insert_with(|| {
             self.order.push(session);
-            Progress {
-                seq: 0,
-                hash: Vec::new(),
-                first_at: time.clone(),
-                last_at: String::new(),
-                events: 0,
-                ended: false,
-                broken: false,
-            }
+            Progress { first_at: time.clone(), ..Progress::default() }
         });
         progress.seq = seq;
         progress.last_at = time;
@@ -283,7 +268,6 @@ impl Walk {
     }
 }
 
-/// A column that differs from the body, if any.
 fn differing_column(row: &Row<'_>, body: &str) -> Result<Option<String>, rusqlite::Error> {
     let columns = match Columns::of(body) {
         Ok(columns) => columns,

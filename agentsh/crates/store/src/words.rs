@@ -18,6 +18,15 @@ macro_rules! words {
                     $(Self::$variant => $word,)+
                 }
             }
+
+            /// The one with this name.
+            #[must_use]
+            pub fn named(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
         }
 
         impl std::fmt::Display for $name {
@@ -137,6 +146,23 @@ words! {
 
 words! {
     ConnectionState { Open = "open", Closed = "closed", Failed = "failed", }
+}
+
+words! {
+    /// Who trusted a pin.
+    TrustedBy { FirstUse = "first-use", User = "user", }
+}
+
+words! {
+    /// The kinds of entries that a server offers.
+    Offered {
+        Tool = "tool",
+        Prompt = "prompt",
+        Resource = "resource",
+        Template = "template",
+        /// The text for the model that comes with the handshake; it has no name.
+        Instructions = "instructions",
+    }
 }
 
 words! {

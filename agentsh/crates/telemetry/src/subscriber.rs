@@ -89,6 +89,7 @@ impl Subscriber {
 }
 
 /// All receivers.
+#[derive(Default)]
 struct Audience {
     otlp: Option<Otlp>,
     file: Option<Lines>,
@@ -104,13 +105,10 @@ impl Audience {
     fn open(settings: Settings, client: impl FnOnce() -> Result<Client, String>, session: SessionId) -> Self {
         let undelivered = UndeliveredCount::default();
         let mut told = Self {
-            otlp: None,
             file: settings.file,
             syslog: settings.syslog,
-            hooks: Vec::new(),
             undelivered: undelivered.clone(),
-            notes: Vec::new(),
-            lost: 0,
+            ..Self::default()
         };
         if settings.otlp.is_none() && settings.webhooks.is_empty() {
             return told;

@@ -18,7 +18,6 @@ use url::Url;
 use agentsh_egress::{Client, Post};
 use agentsh_store::{Event, Recorder};
 
-/// The timeout of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Before the second attempt; doubled before each one after it.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);

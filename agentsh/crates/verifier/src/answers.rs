@@ -25,7 +25,6 @@ const MAX_COUNT: usize = 4_096;
 /// Seconds after which the same answer is stored again.
 const REWRITE_INTERVAL_S: u64 = 3600;
 
-/// The last answer about one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerificationOutcome {
     /// How the server calls itself.

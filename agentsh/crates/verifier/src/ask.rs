@@ -33,7 +33,6 @@ const MAX_LINES: usize = 40;
 /// How long an answer counts where the registry cannot be asked.
 const MAX_AGE: Duration = Duration::from_secs(30 * 86_400);
 
-/// Asks the registry of a session.
 #[derive(Clone)]
 pub struct Asker(Rc<Inner>);
 

@@ -29,7 +29,6 @@ pub struct FleetNow {
     pub last: Vec<Listed>,
 }
 
-/// A server on one host.
 #[derive(Clone, Debug)]
 pub struct ServerOfHost {
     pub server: String,
@@ -187,7 +186,7 @@ pub fn fleet_approvals(frame: &Frame, waiting: &[Question]) -> String {
 pub fn fleet_people(frame: &Frame, people: &[PersonLine]) -> String {
     frame.around(|html| {
         part(html, "people", "Credentials", |html| {
-            html.table("The newest first", &["name", "role", "known as", "made", "state"], |rows| {
+            html.table("The newest first", &["name", "role", "signed in as", "made", "state"], |rows| {
                 for person in people {
                     rows.row(|cells| {
                         cells.text(&person.name);

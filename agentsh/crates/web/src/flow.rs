@@ -21,7 +21,6 @@ const SMALL_LETTER: usize = 7;
 /// How far a line from server to server curves.
 const CURVE_OFFSET: usize = 60;
 
-/// One end of a data flow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
     Agent,

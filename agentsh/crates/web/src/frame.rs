@@ -50,7 +50,6 @@ pub struct Frame {
     pub of: Pages,
 }
 
-/// The owner of the pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// `agentsh ui`.

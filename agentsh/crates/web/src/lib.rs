@@ -42,7 +42,6 @@ pub use session::{Layer, Listed, Process, Session, Timeline, alone, session};
 /// The one script, as a separate file: the pages allow no other.
 pub const SCRIPT: &str = include_str!("live.js");
 
-/// The one stylesheet.
 pub const STYLE: &str = include_str!("style.css");
 
 /// The rights of a page in the browser: show it, load its own script and stylesheet, and send forms back.

@@ -6,7 +6,7 @@ use crate::row::rows;
 use crate::session::{list_part, listed, part, turn};
 use crate::{Frame, Href, Listed, Question, Requested, Row};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Now {
     pub running: Vec<Listed>,
     pub waiting: Vec<Question>,
@@ -41,7 +41,7 @@ pub fn now(frame: &Frame, now: &Now) -> String {
     })
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Sessions {
     pub sessions: Vec<Listed>,
     /// The form that searches, and what was searched for. None: the list has no search.

@@ -3,7 +3,6 @@
 use crate::session::who;
 use crate::{Frame, Href, Html, Word};
 
-/// One part of the policy.
 #[derive(Clone, Debug)]
 pub struct Part {
     pub key: String,

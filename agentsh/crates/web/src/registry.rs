@@ -120,9 +120,9 @@ pub(crate) fn requested(html: &mut Html, token: &str, all: &[Requested]) {
                 beware(html, one.beware.as_deref());
             });
             html.element("p", &[("class", "rule")], |html| {
-                html.text(&format!("request {}, asked {}, waits until {}", one.id, one.asked, one.until));
+                html.text(&format!("request {}, made {}, waits until {}", one.id, one.asked, one.until));
             });
-            for (word, hash) in [("registered ", one.recorded.as_ref()), ("asked for ", Some(&one.hash))] {
+            for (word, hash) in [("registered ", one.recorded.as_ref()), ("requested ", Some(&one.hash))] {
                 let Some(hash) = hash else { continue };
                 html.element("p", &[("class", "rule")], |html| {
                     html.text(word);
@@ -202,7 +202,6 @@ fn decision(html: &mut Html, token: &str, one: &Requested) {
     });
 }
 
-/// All details of one registration.
 #[derive(Clone, Debug)]
 pub struct FoundDetail {
     pub found: RegistrationRow,

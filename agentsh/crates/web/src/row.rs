@@ -11,7 +11,6 @@ pub enum Tone {
     Quiet,
 }
 
-/// A word with its tone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
     pub text: String,
@@ -39,7 +38,7 @@ impl Word {
 pub type Amount = (u64, fn(u64) -> String, &'static str);
 
 /// One event.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Row {
     /// Place in its session.
     pub seq: u64,

@@ -4,7 +4,6 @@ use crate::row::{copied, rows};
 use crate::session::{facts, list_part, part, turn};
 use crate::{Frame, Href, Html, Row, Word};
 
-/// A server in the list.
 #[derive(Clone, Debug)]
 pub struct ServerLine {
     pub id: String,
@@ -63,7 +62,6 @@ pub fn servers(frame: &Frame, servers: &Servers) -> String {
     })
 }
 
-/// Something that a server offers.
 #[derive(Clone, Debug)]
 pub struct Offer {
     pub kind: &'static str,

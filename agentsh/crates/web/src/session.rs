@@ -208,7 +208,7 @@ fn layers(html: &mut Html, session: &Session) {
     }
     html.table(
         "Layers of protection",
-        &["sandbox", "layer", "state", "asked", "got", "why not more"],
+        &["sandbox", "layer", "state", "requested", "enforced", "why not more"],
         |rows| {
             for layer in &session.layers {
                 rows.row(|cells| {
@@ -224,7 +224,6 @@ fn layers(html: &mut Html, session: &Session) {
     );
 }
 
-/// A session in a list.
 #[derive(Clone, Debug)]
 pub struct Listed {
     pub id: String,

@@ -2,7 +2,6 @@
 
 use crate::Html;
 
-/// The rows of a table.
 pub(crate) struct Rows<'h> {
     html: &'h mut Html,
     heads: &'h [&'h str],

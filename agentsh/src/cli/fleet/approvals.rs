@@ -16,7 +16,6 @@ const MIN_COUNT: usize = 4;
 /// A fleet server that is asked for questions.
 pub(in crate::cli) struct FleetApprovals(Client);
 
-/// A question with its host.
 #[derive(Clone, Debug, Serialize)]
 pub struct HostQuestion {
     #[serde(flatten)]

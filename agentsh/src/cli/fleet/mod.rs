@@ -26,29 +26,30 @@ pub struct FleetArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Serve: receive the records of hosts, and answer queries
+    /// Receive the records of hosts, and answer queries
     Serve(Box<serve::ServeArgs>),
     /// Create a one-time token that enrols a host or gives a person a role
     Token(people::TokenArgs),
     /// Enrol this host: it keeps its key and forwards its record from now on
     Enrol(host::EnrolArgs),
-    /// Forward the record of this host; sessions of an enrolled host start it
+    /// Forward the record of this host; on an enrolled host, sessions do this by themselves
     Forward(host::ForwardArgs),
     /// Get a credential for queries to a fleet server
     Login(people::LoginArgs),
-    /// List the hosts, and differences from what they sent
+    /// List the hosts, and where their records differ from what they sent
     Hosts {
         /// List the credentials of people instead
         #[arg(long)]
         credentials: bool,
         #[command(flatten)]
         at: people::FleetTarget,
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
     /// Accept a refused host again, after an investigation
     Accept {
-        /// Its id
+        /// The id of the host
         host: String,
         #[command(flatten)]
         at: people::FleetTarget,
@@ -68,6 +69,7 @@ enum Verb {
     Doctor {
         #[command(flatten)]
         at: people::FleetTarget,
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },

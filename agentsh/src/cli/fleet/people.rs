@@ -32,7 +32,7 @@ enum Role {
     Host,
     /// Only reads
     Viewer,
-    /// Also accepts differences of a host
+    /// Also answers questions, approves interfaces, and accepts refused hosts again
     Approver,
     /// Also creates and revokes tokens
     Admin,
@@ -222,7 +222,7 @@ pub(super) async fn credentials(
         let (made, ends) = (context.time(&one.made_at), time(&one.expires_at));
         vec![one.name.clone(), one.role.clone(), subject, made, ends, time(&one.revoked_at)]
     };
-    let head = ["name", "role", "known as", "made", "ends", "revoked"];
+    let head = ["name", "role", "signed in as", "made", "ends", "revoked"];
     if output::table(out, context, &head, people.iter().map(row).collect())? == 0 {
         writeln!(out, "no person has a credential")?;
     }
@@ -238,7 +238,12 @@ pub(super) async fn revoke(
 ) -> Result<u8, Failure> {
     let asked = RevokePeople { name: name.to_owned() };
     let done: Revoked = at.client(context)?.post("/v1/credentials/revoke", &asked).await.map_err(failure)?;
-    writeln!(out, "revoked {} credentials of '{}', and its unused tokens", done.revoked, escape::line(name))?;
+    writeln!(
+        out,
+        "revoked {} credentials of '{}' and all unused tokens with that name",
+        done.revoked,
+        escape::line(name)
+    )?;
     Ok(OK)
 }
 

@@ -41,7 +41,7 @@ pub struct ServeArgs {
 /// Database of the server.
 #[derive(Clone, Debug, Args)]
 pub struct Place {
-    /// postgres://USER@HOST/NAME, or a file of SQLite; default: AGENTSH_FLEET_DATABASE (other users cannot see its password), or a file in agentsh's state directory
+    /// postgres://USER@HOST/NAME, or an SQLite file; default: AGENTSH_FLEET_DATABASE (other users cannot see its password), or a file in agentsh's state directory
     #[arg(long, value_name = "URL|FILE")]
     pub database: Option<String>,
 }

@@ -73,7 +73,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Show what a bundle would have refused of recent calls and connections that passed (exit 1: at least one)
+    /// Show which recent calls and connections a bundle would have refused (exit 1: at least one)
     Try(attempt::Attempt),
 }
 

@@ -63,7 +63,7 @@ pub struct Wanted {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(in crate::cli) struct Key {
-    /// Signing key: an OpenSSH Ed25519 key without a passphrase, one of minisign, or a PEM file with a key and its certificates; by
+    /// Signing key: an OpenSSH Ed25519 key without a passphrase, a minisign key, or a PEM file with a key and its certificates; by
     /// default a key of this user and host, created at first use
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
@@ -72,14 +72,14 @@ pub(in crate::cli) struct Key {
 /// Who may have signed.
 #[derive(Clone, Debug, Default, Args)]
 pub(in crate::cli) struct Accept {
-    /// Accepted signers: an allowed-signers file, a public key (of minisign, too) or the PEM certificates of an authority; by
+    /// Accepted signers: an allowed-signers file, a public key (OpenSSH or minisign) or the PEM certificates of an authority; by
     /// default the key of this user and host
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// E-mail address, URI or DNS name that the signer's certificate must have
     #[arg(long, value_name = "NAME", requires = "key", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     identity: Option<String>,
-    /// OpenID issuer that the signer's certificate must name, as those of sigstore do
+    /// OpenID issuer that the signer's certificate must name, as sigstore certificates do
     #[arg(long, value_name = "URL", requires = "identity")]
     issuer: Option<String>,
 }
@@ -134,7 +134,9 @@ pub async fn answer(
             let here = Repository::at(Path::new("."))?;
             if args.note {
                 if receipt.statement.commits().next().is_none() {
-                    return Err(Failure::No("it is about files, and a note needs a commit".to_owned()));
+                    return Err(Failure::No(
+                        "--note needs commits, and this receipt is about files only".to_owned(),
+                    ));
                 }
                 // Not into another repository.
                 receipt.statement.commits().try_for_each(|commit| here.commit(commit).map(drop))?;

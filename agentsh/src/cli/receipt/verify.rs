@@ -123,7 +123,6 @@ fn other(name: &str, said: Option<&str>, found: Option<String>, place: &str) -> 
     }
 }
 
-/// The receipt in the note of a commit.
 fn note_of(here: &Repository, commit: &str) -> Result<String, Failure> {
     let text = here.note(commit).filter(|text| text.len() <= MAX_BYTES);
     text.ok_or_else(|| {

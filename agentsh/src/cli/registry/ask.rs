@@ -32,6 +32,7 @@ pub struct RegistryTarget {
 pub enum Approvals {
     /// List pending requests
     List {
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
@@ -219,7 +220,7 @@ fn list(waiting: &[Approval], as_json: bool, out: &mut dyn Write) -> Result<u8, 
         ]
     };
     let rows = waiting.iter().map(row).collect();
-    if output::table(out, &context, &["id", "server", "new interface", "asked"], rows)? == 0 {
+    if output::table(out, &context, &["id", "server", "new interface", "requested"], rows)? == 0 {
         writeln!(out, "no pending approvals")?;
     }
     Ok(OK)

@@ -10,7 +10,6 @@ use agentsh_terminal::output::Failure;
 /// Longest file, in bytes.
 const MAX_LENGTH: u64 = 16 << 20;
 
-/// Reads a folder of captured listings.
 pub(super) fn read(folder: &Path) -> Result<Interface, Failure> {
     let unreadable = |error: &dyn std::fmt::Display| {
         Failure::Usage(format!("cannot read '{}': {error}", folder.display()))

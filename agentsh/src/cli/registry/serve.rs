@@ -13,7 +13,7 @@ pub struct ServeArgs {
     /// Listen on this port of 127.0.0.1
     #[arg(long, value_name = "PORT", conflicts_with = "listen")]
     pub port: Option<u16>,
-    /// A SQLite file, or postgres://USER@HOST/NAME; default: KIJI_SAFEGUARD_DB, or a file in agentsh's state directory
+    /// An SQLite file, or postgres://USER@HOST/NAME; default: KIJI_SAFEGUARD_DB, or a file in agentsh's state directory
     #[arg(long, value_name = "FILE|URL")]
     pub database: Option<String>,
     /// Allow programs on this machine to register new servers and request approvals without a token

@@ -54,13 +54,9 @@ impl Gate {
 
     /// Every request goes through this, the one that opens the page too.
     pub fn same_site(&self, method: &Method, headers: &HeaderMap) -> Result<(), RequestRefusal> {
+        let only_reads = matches!(*method, Method::GET | Method::HEAD);
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-        let asked = site::BrowserRequest {
-            only_reads: matches!(*method, Method::GET | Method::HEAD),
-            host: text("host"),
-            origin: text("origin"),
-            fetch_site: text("sec-fetch-site"),
-        };
+        let asked = site::BrowserRequest::of(only_reads, text);
         site::same_site(&asked, &self.hosts).map_err(RequestRefusal::Foreign)
     }
 

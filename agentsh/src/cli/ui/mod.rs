@@ -35,7 +35,7 @@ pub struct UiArgs {
     /// Port on 127.0.0.1; by default a free port on a loopback address that no other program uses
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Start no browser
+    /// Do not start a browser
     #[arg(long)]
     no_open: bool,
     /// Print the link as JSON

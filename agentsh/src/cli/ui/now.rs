@@ -30,8 +30,7 @@ pub(super) async fn now(app: &App) -> Answer {
     let (waiting, _) = app.waiting().await;
     let requested = app.requested().await.0;
     let count = waiting.len() + requested.len();
-    let mut page =
-        Now { running: Vec::new(), waiting: Vec::new(), requested, refused: Vec::new(), last: Vec::new() };
+    let mut page = Now { requested, ..Now::default() };
     let mut newest = 0;
     if let Some(mut reader) = app.reader().await? {
         newest = reader.newest().await?;
@@ -119,13 +118,7 @@ pub(super) async fn sessions(app: &App, query: &Fields) -> Answer {
     let text = wanted.trim().to_lowercase();
     let to =
         || if text.is_empty() { Href::to(&["sessions"]) } else { Href::to(&["sessions"]).with("q", &text) };
-    let mut page = Sessions {
-        sessions: Vec::new(),
-        search: Some(wanted.to_owned()),
-        hides_demo: false,
-        first: None,
-        older: None,
-    };
+    let mut page = Sessions { search: Some(wanted.to_owned()), ..Sessions::default() };
     let mut newest = 0;
     if let Some(mut reader) = app.reader().await? {
         newest = reader.newest().await?;

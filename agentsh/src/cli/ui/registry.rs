@@ -42,7 +42,6 @@ async fn ask<T: Send + 'static>(
     asked.await.map_err(|error| trouble(error.to_string()))?.map_err(|error| trouble(error.to_string()))
 }
 
-/// What waits in the registry of this machine.
 pub(super) async fn requested(app: &App) -> Result<Vec<Requested>, PageError> {
     let asked = ask(app, Catalogue::requested).await?.unwrap_or_default();
     let whose =

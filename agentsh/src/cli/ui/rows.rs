@@ -104,13 +104,8 @@ impl Making<'_> {
             session: self.names_session.then(|| record.session.to_string()),
             kind: "event",
             what: record.kind.clone(),
-            verdict: None,
-            detail: String::new(),
-            amounts: Vec::new(),
-            rule: None,
-            change: None,
-            input: None,
             times: 1,
+            ..Row::default()
         };
         if let Some(event) = &record.event {
             self.call(&mut row, event);

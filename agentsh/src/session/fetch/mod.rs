@@ -75,7 +75,6 @@ impl Fetched {
     }
 }
 
-/// One fetch.
 struct Job<'a> {
     session: &'a Rc<Session>,
     id: &'a ServerId,

@@ -12,7 +12,6 @@ use agentsh_net::ebpf::{self, Attached, Loaded};
 use agentsh_sandbox::cgroup::{Hierarchies, Parent};
 use agentsh_store::Journal;
 
-/// Attached programs, and their cgroup.
 pub struct AttachedPrograms {
     pub kernel: Kernel<Journal>,
     pub hierarchies: Hierarchies,
@@ -24,7 +23,6 @@ pub type AttachedHold = (Attached, Parent);
 
 type Attempt = Result<(Loaded, Attached, Hierarchies, Parent), String>;
 
-/// Programs that are being loaded.
 pub struct LoadingPrograms {
     pending: RefCell<Option<oneshot::Receiver<Attempt>>>,
     is_tried: bool,

@@ -289,7 +289,6 @@ fn text_of(value: &Json<'_>) -> String {
     value.as_text().unwrap_or_default().into_owned()
 }
 
-/// An optional string.
 fn word(arguments: Option<&Json<'_>>, name: &str) -> Result<Option<String>, ErrorReply> {
     match arguments.and_then(|arguments| arguments.member(name)) {
         None | Some(Json::Null) => Ok(None),

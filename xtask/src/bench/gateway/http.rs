@@ -15,7 +15,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Names in lower case, and values.
 type Headers = Vec<(String, String)>;
 
-/// One connection of a client.
 pub struct Client {
     stream: BufReader<TcpStream>,
     path: String,

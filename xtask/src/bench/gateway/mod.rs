@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::mcp::processor_seconds;
-use super::measure::{Bar, Report, Samples, shown};
+use super::measure::{Bar, Report, Samples, microseconds, shown};
 use crate::run::{say, succeed};
 use http::{Came, Client, Upstream};
 use started::{Room, Started};
@@ -71,7 +71,7 @@ fn small_calls(room: &Room, rounds: u32, report: &mut Report) -> Result<()> {
     let direct = times[0].median();
     for (at, ((name, _), samples)) in ways.iter().zip(&times).enumerate() {
         let bar = if at == 1 { Bar::AtMost(150.0) } else { Bar::None };
-        let numbers = format!("{} [{}]", shown(samples.median(), "us"), shown(samples.p95(), "us"));
+        let numbers = microseconds(samples);
         report.line(
             &format!("small call over HTTP, {name}"),
             &numbers,

@@ -44,7 +44,6 @@ pub(super) struct Layers {
     pub(super) notes: Vec<String>,
 }
 
-/// Reads every layer.
 pub(super) fn layers(
     context: &Context<'_>,
     parsed: &Parsed,
@@ -297,7 +296,9 @@ fn declared(
     }
     let text = |key: &str| match entry.get(key) {
         None => Ok(None),
-        Some(Value::String(text)) if text.contains('\0') => Err(format!("its {key} holds a NUL character")),
+        Some(Value::String(text)) if text.contains('\0') => {
+            Err(format!("its {key} contains a NUL character"))
+        }
         Some(Value::String(text)) => Ok(Some(text.clone())),
         Some(_) => Err(format!("its {key} is not a string")),
     };
@@ -322,9 +323,9 @@ fn args(entry: &Table) -> Result<Vec<String>, String> {
     let Some(args) = entry.get("args") else { return Ok(Vec::new()) };
     let args = args.as_array().ok_or("its args are not a list")?;
     let text = |arg: &Value| match arg.as_str() {
-        Some(arg) if arg.contains('\0') => Err("its args hold a NUL character".to_owned()),
+        Some(arg) if arg.contains('\0') => Err("its args contain a NUL character".to_owned()),
         Some(arg) => Ok(arg.to_owned()),
-        None => Err("its args hold something that is not a string".to_owned()),
+        None => Err("its args contain something that is not a string".to_owned()),
     };
     args.iter().map(text).collect()
 }
@@ -376,7 +377,7 @@ fn env(
     if let Some(names) = entry.get("env_vars") {
         for name in names.as_array().ok_or("its env_vars are not a list")? {
             let name = name.as_str().or_else(|| name.get("name").and_then(Value::as_str));
-            let name = name.ok_or("its env_vars hold something that is not a name")?;
+            let name = name.ok_or("its env_vars contain something that is not a name")?;
             if let Some(value) = lookups.value(name, context.env) {
                 env.insert(name.to_owned(), value.to_owned());
             }

@@ -13,7 +13,6 @@ const DEPTH: usize = 24;
 /// Maximum number of reported files.
 const MAX_FILES: usize = 2_000;
 
-/// The agent files of a project.
 #[derive(Clone, Debug, Default)]
 pub struct ProjectAgentConfig {
     /// By path.
@@ -22,7 +21,6 @@ pub struct ProjectAgentConfig {
     pub is_cut: bool,
 }
 
-/// One file.
 #[derive(Clone, Debug)]
 pub struct ProjectFile {
     /// Below the project.

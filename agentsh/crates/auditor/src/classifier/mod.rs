@@ -35,7 +35,6 @@ const KEPT: usize = 4096;
 
 type Hash = [u8; 32];
 
-/// The score of one text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
     /// From 0.0 to 1.0: how likely it is an attack.
@@ -115,12 +114,13 @@ impl Classifier {
                 let key = env.get(&name.value).map(|key| key.trim()).filter(|key| !key.is_empty());
                 let key = key.ok_or_else(|| {
                     format!(
-                        "{}: the variable {} is not set; it must hold the classifier's key",
+                        "{}: the variable {} is not set; it must contain the classifier's key",
                         name.rule, name.value
                     )
                 })?;
                 let value = HeaderValue::from_str(&format!("Bearer {key}"));
-                let mut value = value.map_err(|_| format!("{}: {} holds no key", name.rule, name.value))?;
+                let mut value =
+                    value.map_err(|_| format!("{}: {} contains no key", name.rule, name.value))?;
                 value.set_sensitive(true);
                 Some(value)
             }

@@ -38,7 +38,6 @@ pub(super) struct Files {
     asked: BTreeSet<(FileWord, String)>,
 }
 
-/// The entries for a policy.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     /// Whether the lists are complete, so that they replace others.
@@ -196,10 +195,10 @@ impl Entries {
 fn closed(word: FileWord, path: &str, deny: &[Ruled<String>], paths: &PathContext) -> Option<String> {
     let resolved = agentsh_policy::place::resolve(path, paths);
     if word == FileWord::Write && paths.home.starts_with(&resolved) {
-        return Some("it holds the home directory, which is never writable".to_owned());
+        return Some("it contains the home directory, which is never writable".to_owned());
     }
     if resolved != paths.home && paths.home.starts_with(&resolved) {
-        return Some("it holds the home directory".to_owned());
+        return Some("it contains the home directory".to_owned());
     }
     let entry = Ruled { value: path.to_owned(), rule: RuleRef::default_rule("generated") };
     let mut files = FilesystemPolicy { deny: deny.to_vec(), ..FilesystemPolicy::default() };

@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::text::unescape;
 use super::tree::Json;
+use crate::words;
 
 /// Arrays and objects may be nested this deep.
 pub const MAX_DEPTH: usize = 128;
@@ -17,18 +18,20 @@ pub const MAX_FILE_VALUES: usize = 1 << 21;
 /// Up to this many members, comparing each with each is faster than hashing.
 const PAIRWISE_MEMBERS: usize = 12;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JsonErrorKind {
-    InvalidUtf8,
-    InvalidJson,
-    DuplicateKey,
-    TooDeep,
-    TooManyValues,
+words! {
+    /// The codes are stable: events contain them.
+    pub enum JsonErrorKind: code {
+        InvalidUtf8 = "invalid-utf8",
+        InvalidJson = "invalid-json",
+        DuplicateKey = "duplicate-key",
+        TooDeep = "too-deep",
+        TooManyValues = "too-many-values",
+    }
 }
 
 /// Why a text is not JSON that may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{} at byte {offset}", .kind.code(), .kind.limit())]
+#[error("{}{} at byte {offset}", .kind.code(), .kind.words())]
 pub struct JsonError {
     pub kind: JsonErrorKind,
     /// Bytes from the start of the text.
@@ -36,21 +39,10 @@ pub struct JsonError {
 }
 
 impl JsonErrorKind {
-    /// Stable code, as it is in events.
-    #[must_use]
-    pub fn code(self) -> &'static str {
+    /// In words, where the code does not say all.
+    fn words(self) -> String {
         match self {
-            Self::InvalidUtf8 => "invalid-utf8",
-            Self::InvalidJson => "invalid-json",
-            Self::DuplicateKey => "duplicate-key",
-            Self::TooDeep => "too-deep",
-            Self::TooManyValues => "too-many-values",
-        }
-    }
-
-    /// In words, where a number is known.
-    fn limit(self) -> String {
-        match self {
+            Self::DuplicateKey => " (two members with one name and different values)".to_owned(),
             Self::TooDeep => format!(" (more than {MAX_DEPTH} levels)"),
             Self::TooManyValues => format!(" (more than {MAX_VALUES} values)"),
             _ => String::new(),

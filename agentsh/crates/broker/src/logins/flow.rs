@@ -21,7 +21,7 @@ use agentsh_login::{LoginError, discovery, registration};
 use agentsh_store::{escape, words::LoginWord};
 
 /// The command line of `login`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Request {
     /// A name, or a URL.
     pub server: String,
@@ -108,14 +108,10 @@ pub async fn step_up(
     let request = Request {
         server: name.to_owned(),
         url: Some(url.to_owned()),
-        profiles: Vec::new(),
-        policy: None,
         scopes,
-        client_id: None,
-        client_secret: None,
-        port: None,
         browser: true,
         limit,
+        ..Request::default()
     };
     let mut out = UrlNotice { session, server: id, line: Vec::new() };
     log_in(session, &request, (id, url, None), &mut out).await.map_err(|error| error.to_string())

@@ -50,7 +50,6 @@ struct Inner {
     stepping: tokio::sync::Mutex<()>,
 }
 
-/// A token that was sent, and its login.
 struct SentToken {
     token: String,
     /// Like [`Grant::login`].

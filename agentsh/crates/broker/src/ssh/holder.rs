@@ -20,11 +20,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Longest message, in bytes.
 pub(super) const MAX_BYTES: usize = 256 << 10;
 
-/// The socket of an ssh agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AgentSocket(PathBuf);
 
-/// A public key as the agent holds it, and its comment.
 type HeldKey = (Vec<u8>, String);
 
 pub(super) struct AgentSockets {

@@ -1,5 +1,5 @@
 //! The ssh agent inside: it signs with the keys and for the servers that the policy names, and records every use. It
-//! holds no key: the user's own ssh agent signs, or one that the session starts outside.
+//! contains no key: the user's own ssh agent signs, or one that the session starts outside.
 
 mod bound;
 mod holder;
@@ -29,7 +29,6 @@ use agentsh_host::{Context, Record, git_identity};
 use holder::{AgentSocket, AgentSockets};
 use request::Key;
 
-/// The keys and settings for the agent.
 #[derive(Default)]
 pub struct SshGrants {
     /// Generated files of the home: path inside and content.

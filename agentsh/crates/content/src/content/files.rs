@@ -24,7 +24,6 @@ const MAX_FILES: usize = 200;
 /// Secrets of one file.
 const MAX_SECRETS: usize = 256;
 const TIME: Duration = Duration::from_millis(200);
-/// Directories of third-party files.
 const THIRD_PARTY_DIRECTORIES: [&str; 6] = [".git", "node_modules", "target", ".venv", "venv", "vendor"];
 
 impl Content {

@@ -13,7 +13,6 @@ use agentsh_store::{Event, escape};
 use super::report::{Declared, record_name};
 use super::{Content, since_1970};
 
-/// One text that the agent passed.
 pub struct MarkedText {
     pub id: OriginId,
     /// With the marker, or as it was.

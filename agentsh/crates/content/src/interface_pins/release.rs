@@ -170,7 +170,7 @@ impl InterfacePins {
         const OTHERS: &str = "the server also offers another definition with that name";
         let failed = |error: StoreError| error.to_string();
         let scope = self.0.borrow().servers.get(server).map(|known| known.scope.clone());
-        let Some(scope) = scope else { return Err("the server has gone".to_owned()) };
+        let Some(scope) = scope else { return Err("the server has ended".to_owned()) };
         self.flush(store).await.map_err(failed)?;
         let (server, name) = (Some(server.0.clone()), Some(name.to_owned()));
         let which = WhichInterface { server, scope: Some(scope), name, kind: Some(kind) };

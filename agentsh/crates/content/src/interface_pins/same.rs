@@ -14,7 +14,6 @@ pub(super) struct Ignored {
 }
 
 impl Ignored {
-    /// Whether a definition with this hash is what was trusted.
     pub fn is_trusted(
         &self,
         (pinned, before): &TrustedDefinition,

@@ -1,5 +1,7 @@
 //! What the name of an argument says about its value.
 
+use agentsh_base::words_of_name;
+
 /// How much a value under a key has to look like a host to count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trust {
@@ -43,7 +45,8 @@ impl Key {
     pub(super) fn of(key: Option<&str>) -> Self {
         let mut found =
             Self { trust: Trust::Nothing, continues: false, runs: false, counts: false, names_part: false };
-        for word in words(key.unwrap_or("")) {
+        // The first 128 characters count.
+        for word in words_of_name(key.unwrap_or("").chars().take(128)) {
             let word = word.as_str();
             if has(HOST, word) {
                 found.trust = Trust::Host;
@@ -64,23 +67,4 @@ impl Key {
 /// Whether a list of words has this one.
 pub(super) fn has(words: &str, word: &str) -> bool {
     words.split_ascii_whitespace().any(|one| one == word)
-}
-
-/// `baseUrl`, `base_url` and `base-url` are `base` and `url`. The first 128 bytes count.
-fn words(key: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut lower = false;
-    for character in key.chars().take(128) {
-        let boundary = character.is_uppercase() && lower;
-        if (boundary || !character.is_alphanumeric()) && words.last().is_some_and(|word| !word.is_empty()) {
-            words.push(String::new());
-        }
-        if let Some(word) = words.last_mut()
-            && character.is_alphanumeric()
-        {
-            word.extend(character.to_lowercase());
-        }
-        lower = character.is_lowercase();
-    }
-    words
 }

@@ -30,6 +30,7 @@ mod tests;
 use std::ops::Range;
 
 use crate::policy::domain::Host;
+use agentsh_base::words;
 
 pub use find::{find, find_in_views, find_number};
 pub use judge::{Judgement, judge};
@@ -55,41 +56,26 @@ pub enum Target {
     Unreadable(String),
 }
 
-/// How a destination is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Form {
-    /// `scheme://host`, also with slashes left out or turned.
-    Url,
-    /// `//host/path`
-    SchemeRelative,
-    /// `host`, `host:port`, `host/path`.
-    Bare,
-    /// `user@host`: who receives a message, not where a connection goes.
-    Mail,
-    /// `user@host:path`
-    Scp,
-    /// `\\host\share`
-    Unc,
-    /// A word of a command that opens a connection.
-    Command,
-    /// A path that begins with `@host` or `.host`, and turns a base address in front of it into another one.
-    Continuation,
-}
-
-impl Form {
-    /// The name in findings.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Url => "url",
-            Self::SchemeRelative => "scheme-relative",
-            Self::Bare => "bare",
-            Self::Mail => "mail",
-            Self::Scp => "scp",
-            Self::Unc => "unc",
-            Self::Command => "command",
-            Self::Continuation => "continuation",
-        }
+words! {
+    /// How a destination is written.
+    #[derive(PartialOrd, Ord, Hash)]
+    pub enum Form {
+        /// `scheme://host`, also with slashes left out or turned.
+        Url = "url",
+        /// `//host/path`
+        SchemeRelative = "scheme-relative",
+        /// `host`, `host:port`, `host/path`.
+        Bare = "bare",
+        /// `user@host`: who receives a message, not where a connection goes.
+        Mail = "mail",
+        /// `user@host:path`
+        Scp = "scp",
+        /// `\\host\share`
+        Unc = "unc",
+        /// A word of a command that opens a connection.
+        Command = "command",
+        /// A path that begins with `@host` or `.host`, and turns a base address in front of it into another one.
+        Continuation = "continuation",
     }
 }
 

@@ -18,7 +18,6 @@ pub fn set_default<'a>(tree: &mut Json<'a>, name: &'a str, value: Json<'a>) {
     }
 }
 
-/// Removes members.
 pub fn remove(tree: &mut Json<'_>, names: &[&str]) {
     if let Json::Object(members) = tree {
         members.retain(|(raw, _)| !names.contains(&json::unescape(raw).as_ref()));

@@ -15,7 +15,6 @@ use stateless_client::StatelessClient;
 /// Prefix of agentsh's own request ids.
 const OWN: &str = "agentsh-era-";
 
-/// What to do with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     ToServer(Vec<u8>),
@@ -35,7 +34,6 @@ impl Translation {
         Self::StatefulClient(Box::default())
     }
 
-    /// For a client without sessions.
     pub fn without_sessions() -> Self {
         Self::StatelessClient(Box::default())
     }
@@ -52,40 +50,35 @@ impl Translation {
 
     pub fn on_client_message(&mut self, line: &[u8]) -> Vec<Step> {
         let mut steps = Vec::new();
-        let is_over = match self {
-            Self::Straight => return vec![Step::ToServer(line.to_vec())],
-            Self::StatefulClient(up) => {
-                up.on_client_message(line, &mut steps);
-                up.is_passthrough()
-            }
-            Self::StatelessClient(down) => {
-                down.on_client_message(line, &mut steps);
-                down.is_passthrough()
-            }
-        };
-        if is_over {
-            *self = Self::Straight;
+        match self {
+            Self::Straight => steps.push(Step::ToServer(line.to_vec())),
+            Self::StatefulClient(up) => up.on_client_message(line, &mut steps),
+            Self::StatelessClient(down) => down.on_client_message(line, &mut steps),
         }
+        self.end_when_over();
         steps
     }
 
     pub fn on_server_message(&mut self, line: &[u8]) -> Vec<Step> {
         let mut steps = Vec::new();
+        match self {
+            Self::Straight => steps.push(Step::ToClient(line.to_vec())),
+            Self::StatefulClient(up) => up.on_server_message(line, &mut steps),
+            Self::StatelessClient(down) => down.on_server_message(line, &mut steps),
+        }
+        self.end_when_over();
+        steps
+    }
+
+    fn end_when_over(&mut self) {
         let is_over = match self {
-            Self::Straight => return vec![Step::ToClient(line.to_vec())],
-            Self::StatefulClient(up) => {
-                up.on_server_message(line, &mut steps);
-                up.is_passthrough()
-            }
-            Self::StatelessClient(down) => {
-                down.on_server_message(line, &mut steps);
-                down.is_passthrough()
-            }
+            Self::Straight => true,
+            Self::StatefulClient(up) => up.is_passthrough(),
+            Self::StatelessClient(down) => down.is_passthrough(),
         };
         if is_over {
             *self = Self::Straight;
         }
-        steps
     }
 
     /// The server did not answer the question for its protocol.

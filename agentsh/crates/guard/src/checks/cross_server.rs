@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use agentsh_base::words_of_name;
+
 use crate::decision::{Check, Finding, Report, Severity, Subject, SubjectKind};
 use crate::json::Json;
 use crate::policy::{CrossServerPolicy, OnFlow, ToolKind};
@@ -18,7 +20,7 @@ const MIN_LENGTH: usize = 5;
 /// The finding about a server whose name is imitated by another one that answered first.
 pub const RESEMBLED: &str = "resembled";
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct CrossServer {
     policy: CrossServerPolicy,
     /// For each skeleton of a name (what it looks like): the first server that had it, and its spelling there.
@@ -97,7 +99,7 @@ impl Kind {
     /// The first verb decides, anywhere in the name: `readFile`, `send-mail`, `issue_create`.
     #[must_use]
     pub fn of(tool: &str) -> Self {
-        let kinds = words(tool).into_iter().filter_map(|word| {
+        let kinds = words_of_name(tool.chars()).into_iter().filter_map(|word| {
             let word = word.as_str();
             [(&SEND[..], Self::Send), (&WRITE, Self::Write), (&COMPUTE, Self::Compute), (&READ, Self::Read)]
                 .into_iter()
@@ -105,24 +107,6 @@ impl Kind {
         });
         kinds.into_iter().next().unwrap_or(Self::Unknown)
     }
-}
-
-/// The words of a name, in lower case.
-fn words(name: &str) -> Vec<String> {
-    let (mut words, mut before) = (vec![String::new()], ' ');
-    for character in name.chars() {
-        let begins = character.is_uppercase() && before.is_lowercase();
-        if (begins || !character.is_alphanumeric()) && words.last().is_some_and(|word| !word.is_empty()) {
-            words.push(String::new());
-        }
-        if character.is_alphanumeric()
-            && let Some(word) = words.last_mut()
-        {
-            word.extend(character.to_lowercase());
-        }
-        before = character;
-    }
-    words
 }
 
 /// The skeleton of a name: names that look the same have the same one (Unicode TR39).
@@ -134,17 +118,7 @@ pub fn looks(name: &str) -> String {
 impl CrossServer {
     #[must_use]
     pub fn new(policy: &CrossServerPolicy, order: &[ServerId]) -> Self {
-        Self {
-            policy: policy.clone(),
-            tools: BTreeMap::new(),
-            collided: BTreeMap::new(),
-            order: order.to_vec(),
-            servers: BTreeSet::new(),
-            reads: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            told: BTreeSet::new(),
-            hints: BTreeMap::new(),
-        }
+        Self { policy: policy.clone(), order: order.to_vec(), ..Self::default() }
     }
 
     /// Whether a server was declared before another. The order of answers does not matter.
@@ -459,7 +433,7 @@ const CLAIMS: [&str; 16] = [
 
 /// Whether one name is the other with a claim before or after it: `github-official`.
 fn claims_more(longer: &str, shorter: &str) -> bool {
-    let (longer, shorter) = (words(longer), words(shorter));
+    let (longer, shorter) = (words_of_name(longer.chars()), words_of_name(shorter.chars()));
     let more = longer.len().saturating_sub(shorter.len());
     let is_claim = |words: &[String]| words.iter().all(|word| CLAIMS.contains(&word.as_str()));
     more > 0

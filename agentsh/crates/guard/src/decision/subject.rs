@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::json::Json;
 use crate::types::ServerId;
+use agentsh_base::words;
 
 use super::ahead::Seen;
 use super::caller::Caller;
@@ -65,25 +66,15 @@ pub enum SubjectKind<'a> {
     Answer { method: &'a str, result: &'a Json<'a> },
 }
 
-/// The kinds of entries that a server offers besides tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Offer {
-    Prompt,
-    Resource,
-    Template,
-    /// The text for the model that comes with the handshake.
-    Instructions,
-}
-
-impl Offer {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Prompt => "prompt",
-            Self::Resource => "resource",
-            Self::Template => "template",
-            Self::Instructions => "instructions",
-        }
+words! {
+    /// The kinds of entries that a server offers besides tools.
+    #[derive(PartialOrd, Ord)]
+    pub enum Offer {
+        Prompt = "prompt",
+        Resource = "resource",
+        Template = "template",
+        /// The text for the model that comes with the handshake.
+        Instructions = "instructions",
     }
 }
 

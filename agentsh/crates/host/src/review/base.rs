@@ -60,7 +60,7 @@ impl Base {
                 entries.insert(path, stamp);
             }
             if entries.len() > MAX_ENTRIES {
-                return Err(io::Error::other(format!("it holds more than {MAX_ENTRIES} files")));
+                return Err(io::Error::other(format!("it contains more than {MAX_ENTRIES} files")));
             }
         }
         Ok(Self { entries, ..Self::default() })

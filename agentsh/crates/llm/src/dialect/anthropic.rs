@@ -37,6 +37,8 @@ pub(super) struct Anthropic {
     begun: BTreeMap<u64, u64>,
     /// Number of started blocks.
     blocks: u64,
+    /// Blocks without an end of their own, by the block that took their index.
+    displaced: BTreeMap<u64, u64>,
     /// An index was reused, or clients ignore a part.
     is_ambiguous: bool,
     /// The block that the agent currently reads, and how many it has.
@@ -48,15 +50,15 @@ pub(super) struct Anthropic {
 }
 
 impl Anthropic {
-    /// Starts a block with a separate index.
-    fn begin(&mut self, index: u64) -> Result<u64, LlmError> {
+    /// Starts a block with a separate index. It ends the block that has the model's index, as official clients append
+    /// at every start.
+    fn begin(&mut self, index: u64) -> u64 {
         let place = self.blocks;
-        if self.begun.insert(index, place).is_some() {
-            return Err(LlmError::Shape("a block starts inside another one"));
-        }
+        let before = self.begun.insert(index, place);
+        self.displaced.extend(before.map(|before| (place, before)));
         self.blocks += 1;
         self.is_ambiguous |= place != index;
-        Ok(place)
+        place
     }
 
     /// The block that an index currently means.
@@ -105,8 +107,12 @@ fn said_in(index: u64, said: &str, out: &mut Vec<u8>) {
         r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"text_delta","text":{}}}}}"#,
         quoted(said)
     );
-    let stop = format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
     out.extend(spelled(Some("content_block_delta"), &delta));
+    stop(index, out);
+}
+
+fn stop(index: u64, out: &mut Vec<u8>) {
+    let stop = format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
     out.extend(spelled(Some("content_block_stop"), &stop));
 }
 
@@ -148,8 +154,10 @@ impl Dialect for Anthropic {
             "ping" => taken.is_ping = true,
             "message_stop" | "error" => taken.is_last = true,
             "content_block_start" => {
-                let index = self.begin(index()?)?;
+                let index = self.begin(index()?);
                 taken.at.block = Some(index);
+                let before = self.displaced.get(&index).filter(|before| self.calls.contains(before));
+                taken.complete.extend(before.map(|before| (*before, 0)));
                 let block = started.ok_or(LlmError::Shape("an event without its `content_block`"))?;
                 if let Some(at_provider) = call_kind(block) {
                     self.calls.insert(index);
@@ -221,6 +229,12 @@ impl Dialect for Anthropic {
             return Ok(true);
         }
         let index = at.block.unwrap_or_default();
+        // What replaces a refused call has its end.
+        if let Some(before) = self.displaced.remove(&index)
+            && reason(rulings, (before, 0)).is_none()
+        {
+            stop(before, out);
+        }
         if kind.starts_with("content_block_")
             && let Some((call, why)) = reason(rulings, (index, 0))
         {
@@ -229,27 +243,18 @@ impl Dialect for Anthropic {
             }
             return Ok(true);
         }
-        if kind == "content_block_start"
-            && let Some(said) =
-                tree.member("content_block").and_then(result_of).and_then(|id| is_blocked(rulings, &id))
-        {
-            let block = format!(r#"{{"type":"text","text":{}}}"#, quoted(&said));
-            let changes = [("index", Some(index.to_string())), ("content_block", Some(block))];
-            out.extend(spelled(Some(&kind), &with(&tree, &changes)));
-            return Ok(true);
-        }
-        if kind == "content_block_start"
-            && self.replaced.contains(&index)
-            && let Some(block) = tree.member("content_block")
-        {
-            let block = with(block, &[("input", Some("{}".to_owned()))]);
-            let changes = [("index", Some(index.to_string())), ("content_block", Some(block))];
-            out.extend(spelled(Some(&kind), &with(&tree, &changes)));
-            return Ok(true);
-        }
-        if kind.starts_with("content_block_") && number(&tree, "index") != Some(index) {
-            out.extend(spelled(Some(&kind), &with(&tree, &[("index", Some(index.to_string()))])));
-            return Ok(true);
+        if kind.starts_with("content_block_") {
+            let block = tree.member("content_block");
+            let refused = block.and_then(result_of).and_then(|id| is_blocked(rulings, &id));
+            let text = refused.map(|said| format!(r#"{{"type":"text","text":{}}}"#, quoted(&said)));
+            let emptied = block.filter(|_| self.replaced.contains(&index));
+            let block = text.or(emptied.map(|block| with(block, &[("input", Some("{}".to_owned()))])));
+            if block.is_some() || number(&tree, "index") != Some(index) {
+                let mut changes = vec![("index", Some(index.to_string()))];
+                changes.extend(block.map(|block| ("content_block", Some(block))));
+                out.extend(spelled(Some(&kind), &with(&tree, &changes)));
+                return Ok(true);
+            }
         }
         if kind == "message_delta" && !has_call(rulings) {
             let delta = tree.member("delta").ok_or(LlmError::Shape("an event without its `delta`"))?;
@@ -295,8 +300,7 @@ impl Dialect for Anthropic {
             // Providers reject messages with an empty text.
             Some(index) if self.is_open_empty => said_in(index, replacement, out),
             Some(index) => {
-                let stop = format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
-                out.extend(spelled(Some("content_block_stop"), &stop));
+                stop(index, out);
                 text_block(self.seen, replacement, out);
             }
             None => text_block(self.seen, replacement, out),

@@ -15,7 +15,6 @@ use crate::{Call, LlmError, refusal};
 
 /// The index of the single call of the old API.
 const LEGACY_CALL_INDEX: u64 = u64::MAX;
-/// Finish reasons of a choice with calls.
 const CALL_FINISH_REASONS: [&str; 2] = ["tool_calls", "function_call"];
 
 #[derive(Default)]
@@ -36,6 +35,8 @@ pub(super) struct Chat {
     caller: Option<u64>,
     owners: BTreeMap<String, u64>,
     expects_choices: bool,
+    /// A chunk repeated calls in a whole message, which is not forwarded.
+    has_repeats: bool,
 }
 
 /// The calls of one choice. Some gateways use one index for several calls, or none.
@@ -112,6 +113,12 @@ fn calls<'a, 'b>(message: &'b Json<'a>) -> &'b [Json<'a>] {
     message.member("tool_calls").and_then(Json::as_array).unwrap_or_default()
 }
 
+/// The calls of a whole message in a chunk. Some gateways repeat in it what the pieces say, and one of the official clients
+/// takes it.
+fn repeated<'a, 'b>(choice: &'b Json<'a>) -> &'b [Json<'a>] {
+    choice.member("message").map(calls).unwrap_or_default()
+}
+
 /// Whether a choice ends; an empty reason does not count.
 fn end(choice: &Json<'_>) -> bool {
     match choice.member("finish_reason") {
@@ -121,7 +128,7 @@ fn end(choice: &Json<'_>) -> bool {
 }
 
 fn legacy<'a, 'b>(message: &'b Json<'a>) -> Option<&'b Json<'a>> {
-    message.member("function_call").filter(|call| call.as_object().is_some())
+    message.member("function_call").filter(|call| call.as_object().is_some_and(|members| !members.is_empty()))
 }
 
 fn piece(key: Key, call: &Json<'_>) -> Piece {
@@ -248,6 +255,7 @@ impl Dialect for Chat {
         }
         taken.usage = Usage::of(&tree);
         taken.is_cut = is_cut(&tree);
+        let mut repeats = 0;
         for (choice, part) in choices(&tree) {
             let none = Json::Null;
             let delta = part.member("delta").unwrap_or(&none);
@@ -282,13 +290,16 @@ impl Dialect for Chat {
                 let complete = known.open.extract_if(.., |_, open| open.arguments.is_complete());
                 taken.complete.extend(complete.map(|(_, open)| (choice, open.place)));
             }
+            let is_known = |id: String| self.owners.get(&id) == Some(&choice);
+            repeats += repeated(part).iter().filter(|call| text(call, "id").is_some_and(is_known)).count();
         }
-        holds_only(&tree, taken.pieces.len())?;
+        self.has_repeats |= repeats > 0;
+        holds_only(&tree, taken.pieces.len() + repeats)?;
         Ok(taken)
     }
 
     fn is_ambiguous(&self) -> bool {
-        !self.ambiguous.is_empty()
+        self.has_repeats || !self.ambiguous.is_empty()
     }
 
     fn expect_choices(&mut self) {
@@ -316,7 +327,8 @@ impl Dialect for Chat {
             let places: Vec<u64> = keys.by_ref().take(count).map(|(_, place)| *place).collect();
             let refused = refused(rulings, choice);
             let is_odd = places.iter().any(|place| self.ambiguous.contains(&(choice, *place)));
-            if refused.is_empty() && !is_odd {
+            let has_repeats = !repeated(part).is_empty();
+            if refused.is_empty() && !is_odd && !has_repeats {
                 parts.push(part.to_compact());
                 continue;
             }
@@ -341,6 +353,7 @@ impl Dialect for Chat {
                 changes.extend(ending(part, choice, rulings).map(|word| ("finish_reason", Some(word))));
             }
             changes.extend(stripped.map(|delta| ("delta", Some(delta))));
+            changes.extend(has_repeats.then_some(("message", None)));
             parts.push(with(part, &changes));
         }
         if changed {

@@ -30,9 +30,14 @@ fn own_name(name: &str) -> &str {
     ["default_api:", "default_api."].iter().find_map(|own| name.strip_prefix(own)).unwrap_or(name)
 }
 
+/// A member in one of two spellings; an empty one is no call, and counts for none at another place.
+fn filled<'a, 'b>(part: &'b Json<'a>, names: [&str; 2]) -> Option<&'b Json<'a>> {
+    names.iter().filter_map(|name| part.member(name)).find(|member| member.as_object() != Some(&[]))
+}
+
 /// Calls at the agent, and what ran at the provider.
 fn call(part: &Json<'_>) -> Option<Call> {
-    if let Some(called) = part.member("functionCall").or_else(|| part.member("function_call")) {
+    if let Some(called) = filled(part, ["functionCall", "function_call"]) {
         return Some(Call {
             id: text(called, "id").unwrap_or_default(),
             namespace: None,
@@ -41,7 +46,7 @@ fn call(part: &Json<'_>) -> Option<Call> {
             at_provider: false,
         });
     }
-    let code = part.member("executableCode").or_else(|| part.member("executable_code"))?;
+    let code = filled(part, ["executableCode", "executable_code"])?;
     Some(Call {
         id: String::new(),
         namespace: None,

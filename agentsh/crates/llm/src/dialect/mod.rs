@@ -29,7 +29,6 @@ pub(crate) struct EventTarget {
     pub block: Option<u64>,
 }
 
-/// The content of an event.
 #[derive(Debug, Default)]
 pub(crate) struct EventContent {
     pub texts: Vec<(Channel, String)>,
@@ -99,7 +98,6 @@ pub(crate) fn dialect(provider: Provider) -> Box<dyn Dialect + Send> {
     }
 }
 
-/// Calls and texts of an answer.
 pub(crate) type AnswerContent = (Vec<(Key, Call)>, Vec<String>);
 
 /// A complete answer: its calls, and how it is written without some of them.

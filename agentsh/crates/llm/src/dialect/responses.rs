@@ -27,6 +27,10 @@ pub(super) struct Responses {
     arguments: BTreeMap<u64, String>,
     /// Items whose text arrived in pieces.
     heard: BTreeSet<u64>,
+    /// Items by their ids, and the number of places: some gateways leave out the index.
+    ids: BTreeMap<String, u64>,
+    places: u64,
+    is_ambiguous: bool,
     response: Option<String>,
     items: u64,
     /// Items that the agent has begun to read.
@@ -157,12 +161,13 @@ impl Dialect for Responses {
         taken.usage = Usage::of(&tree);
         taken.is_cut = is_cut(&tree);
         let kind = text(&tree, "type").unwrap_or_else(|| event.to_owned());
-        let place = number(&tree, "output_index");
+        let place = self.place(&tree);
+        taken.at.block = place;
         let key = place.filter(|place| self.calls.contains_key(place)).map(|place| (place, 0));
         match kind.as_str() {
             "response.output_item.added" | "response.output_item.done" => {
-                let place = place.ok_or(LlmError::Shape("an item without its index"))?;
-                let item = tree.member("item").ok_or(LlmError::Shape("an event without its item"))?;
+                let (place, item) =
+                    place.zip(tree.member("item")).ok_or(LlmError::Shape("an event without its item"))?;
                 if let Some(call) = call(item) {
                     taken.at.keys.push((place, 0));
                     let Call { id, namespace, name, arguments, at_provider } = call;
@@ -230,10 +235,14 @@ impl Dialect for Responses {
         Ok(taken)
     }
 
+    fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous
+    }
+
     fn rewrite(
         &mut self,
         frame: &Frame,
-        _at: &EventTarget,
+        at: &EventTarget,
         rulings: &Rulings,
         out: &mut Vec<u8>,
     ) -> Result<bool, LlmError> {
@@ -243,32 +252,33 @@ impl Dialect for Responses {
         }
         let tree = parse(data)?;
         let kind = text(&tree, "type").unwrap_or_else(|| event.to_owned());
-        if let Some(place) = number(&tree, "output_index")
-            && let Some((call, why)) = reason(rulings, (place, 0))
-        {
+        if let Some(response) = tree.member("response").filter(|_| FINAL_EVENTS.contains(&kind.as_str())) {
+            let response = ("response", Some(without_refused(response, rulings)));
+            out.extend(spelled(Some(&kind), &with(&tree, &[response])));
+            return Ok(true);
+        }
+        let Some(place) = at.block else { return Ok(false) };
+        if let Some((call, why)) = reason(rulings, (place, 0)) {
             // Some send an item only at its end.
             if kind.starts_with("response.output_item.") && self.replaced.insert(place) {
                 message_events(place, number(&tree, "sequence_number"), &refusal(&call.name, why), out);
             }
             return Ok(true);
         }
-        let Some(response) = tree.member("response").filter(|_| FINAL_EVENTS.contains(&kind.as_str())) else {
+        if number(&tree, "output_index") == Some(place) {
             return Ok(false);
-        };
-        out.extend(spelled(
-            Some(&kind),
-            &with(&tree, &[("response", Some(without_refused(response, rulings)))]),
-        ));
+        }
+        out.extend(spelled(Some(&kind), &with(&tree, &[("output_index", Some(place.to_string()))])));
         Ok(true)
     }
 
-    fn released(&mut self, frame: &Frame, _at: &EventTarget) -> Result<(), LlmError> {
+    fn released(&mut self, frame: &Frame, at: &EventTarget) -> Result<(), LlmError> {
         let Some(data) = frame.data.as_deref().filter(|data| data.trim() != "[DONE]") else { return Ok(()) };
         let tree = parse(data)?;
         if self.response.is_none() {
             self.response = tree.member("response").map(Json::to_compact);
         }
-        let Some(place) = number(&tree, "output_index") else { return Ok(()) };
+        let Some(place) = at.block else { return Ok(()) };
         let part = || number(&tree, "content_index");
         match text(&tree, "type").as_deref() {
             Some("response.output_item.added") => {
@@ -335,6 +345,20 @@ impl Dialect for Responses {
 }
 
 impl Responses {
+    /// The item that an event is about. Without an index it is the one with its id, or a new one.
+    fn place(&mut self, tree: &Json<'_>) -> Option<u64> {
+        let item = tree.member("item");
+        let id = item.map_or_else(|| text(tree, "item_id"), |item| text(item, "id"));
+        let id = id.filter(|id| !id.is_empty());
+        let indexed = number(tree, "output_index");
+        let known = || self.ids.get(id.as_ref()?).copied();
+        let place = indexed.or_else(known).or_else(|| item.map(|_| self.places))?;
+        self.is_ambiguous |= indexed.is_none();
+        self.places = self.places.max(place.saturating_add(1));
+        self.ids.extend(id.map(|id| (id, place)));
+        Some(place)
+    }
+
     /// An item's text that did not arrive in pieces.
     fn unheard(&mut self, place: u64, item: &Json<'_>) -> Vec<((u64, u8), String)> {
         if !self.heard.insert(place) {
@@ -371,7 +395,6 @@ impl Responses {
     }
 }
 
-/// Texts and thoughts of an item.
 fn text_and_thought(item: &Json<'_>) -> (String, String) {
     let all = |name: &str| {
         let parts = item.member(name).and_then(Json::as_array).unwrap_or_default();

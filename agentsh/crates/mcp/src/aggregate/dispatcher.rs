@@ -349,7 +349,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     /// Records and answers a message that is not forwarded.
     async fn reject(&mut self, fault: InvalidMessage) {
         self.record_rejection(fault.reason, &fault.detail, fault.bytes as usize).await;
-        if fault.shape == Shape::Response {
+        if fault.shape.is_answer() {
             // The server that asked gets an error.
             if let Some((server, asked)) = fault.id.as_ref().and_then(|id| self.board.asked.take(&id.key))
                 && let Some(host) = self.hosts.get_mut(server)

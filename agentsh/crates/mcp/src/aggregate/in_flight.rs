@@ -29,6 +29,7 @@ pub const START_SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// JSON-RPC: method not found.
 pub const METHOD_NOT_FOUND: i32 = -32601;
 
+#[derive(Default)]
 pub struct InFlight {
     pub ids: Vec<String>,
     pub to_client: Outbox,
@@ -60,7 +61,6 @@ pub struct InFlight {
     deadlines: BTreeMap<Key, Instant>,
 }
 
-/// An open request of the client.
 pub struct ClientRequest {
     pub id: Id,
     pub method: Box<str>,
@@ -124,22 +124,9 @@ impl InFlight {
         Self {
             capabilities: vec![None; ids.len()],
             ids,
-            to_client: Outbox::default(),
-            flights: HashMap::new(),
-            owners: Owners::default(),
-            retries: Vec::new(),
-            events: Vec::new(),
-            notes: Vec::new(),
             own_names: own_tools.iter().filter_map(|tool| name_of(tool)).collect(),
             own_tools,
-            requested: None,
-            asked: ServerRequests::default(),
-            tokens: HashMap::new(),
-            late: BTreeMap::new(),
-            late_lists: BTreeMap::new(),
-            last_tools: BTreeMap::new(),
-            slow: BTreeSet::new(),
-            deadlines: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

@@ -41,7 +41,6 @@ use in_flight::InFlight;
 /// The reserved id of the proxy's own tools.
 pub const OWN_ID: &str = "canary";
 
-/// One of the servers.
 pub struct Member<U> {
     pub upstream: U,
     pub options: Options,

@@ -41,7 +41,7 @@ fn malformed_client_lines_are_answered_with_errors() {
             -32700,
             json!(7),
         ),
-        (br#"{"jsonrpc":"2.0","id":7,"id":8,"method":"a"}"#.to_vec(), "duplicate-key", -32700, Value::Null),
+        (br#"{"jsonrpc":"2.0","id":7,"id":8,"method":"a"}"#.to_vec(), "duplicate-key", -32700, json!(8)),
         (
             br#"{"jsonrpc":"2.0","id":7,"method":"a","params":{"n":1,"\u006e":2}}"#.to_vec(),
             "duplicate-key",
@@ -127,6 +127,8 @@ fn malformed_server_answers_fail_their_requests() {
     let table: Vec<(Vec<u8>, &str)> = vec![
         (br#"{"jsonrpc":"2.0","id":7,"result":{"x":NaN}}"#.to_vec(), "invalid-json"),
         (br#"{"jsonrpc":"2.0","id":7,"result":{"a":1,"a":2}}"#.to_vec(), "duplicate-key"),
+        // Clients take the last of two ids.
+        (br#"{"jsonrpc":"2.0","id":6,"id":7,"result":{}}"#.to_vec(), "duplicate-key"),
         (b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":\"\xff\"}".to_vec(), "invalid-utf8"),
         (format!(r#"{{"jsonrpc":"2.0","id":7,"result":"{big}"}}"#).into_bytes(), "oversized-line"),
         (format!(r#"{{"result":"{big}","jsonrpc":"2.0","id":7}}"#).into_bytes(), "oversized-line"),

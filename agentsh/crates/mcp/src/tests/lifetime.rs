@@ -171,6 +171,27 @@ fn a_server_that_does_not_end_is_killed() {
     });
 }
 
+/// Whoever ends agentsh by a signal does not wait as long as after the end of its messages.
+#[test]
+fn a_signal_shortens_the_grace_of_a_server() {
+    run(async || {
+        let mut setup = setup();
+        setup.options.exit_grace = Duration::from_secs(3600);
+        setup.options.has_reader = Some(|| true);
+        setup.options.is_over.set(true);
+        let mut rig = setup.open();
+        let mut server = rig.server().await;
+        rig.client.send(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).await;
+        server.peer.next().await.unwrap();
+        rig.client.close();
+        // Its input ends first.
+        assert_eq!(server.peer.next().await, None);
+        assert!(!server.killed.get());
+        let ended = within("the end", rig.ended).await.unwrap();
+        assert!(server.killed.get() && ended.killed);
+    });
+}
+
 #[test]
 fn a_client_that_stops_reading_ends_the_connection() {
     run(async || {

@@ -4,7 +4,6 @@ use std::io;
 
 use thiserror::Error;
 
-/// The reasons why the programs cannot be used.
 #[derive(Debug, Error)]
 pub enum EbpfError {
     #[error(

@@ -35,7 +35,6 @@ pub fn load(bytes: &[u8]) -> Result<InKernel, EbpfError> {
     Ok(InKernel { maps, programs: load_programs(&object)? })
 }
 
-/// One program.
 struct Code<'o> {
     name: &'o str,
     hook: Hook,

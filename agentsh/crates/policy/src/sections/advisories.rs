@@ -1,62 +1,47 @@
 //! `sandbox.mcp.advisories`: what happens to a server with an advisory.
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_keys, merge_list, rules_of};
 use crate::sections::McpPolicy;
-use crate::sections::detection::{SEVERITIES, Severity};
+use crate::sections::detection::Severity;
 use crate::types::RuleRef;
 
-/// The outcome for a server with an advisory. From the mildest to the strictest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnAdvisory {
-    /// Not compared.
-    Off,
-    /// It runs, with a warning.
-    Warn,
-    /// The server is not started.
-    Block,
-}
-
-impl OnAdvisory {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Warn => "warn",
-            Self::Block => "block",
-        }
+words! {
+    /// The outcome for a server with an advisory. From the mildest to the strictest.
+    #[derive(PartialOrd, Ord)]
+    pub enum OnAdvisory {
+        /// Not compared.
+        Off = "off",
+        /// It runs, with a warning.
+        Warn = "warn",
+        /// The server is not started.
+        Block = "block",
     }
 }
 
-/// The kind of an advisory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AdvisoryKind {
-    /// A record about the version of a package that runs.
-    Dependency,
-    /// A list of what is known to be attacked.
-    Vendor,
-    /// Lists that several people signed.
-    Community,
-    /// A server that often fails, or whose operator says that it does.
-    Availability,
+words! {
+    /// The kind of an advisory.
+    #[derive(PartialOrd, Ord)]
+    pub enum AdvisoryKind {
+        /// A record about the version of a package that runs.
+        Dependency = "dependency",
+        /// A list of what is known to be attacked.
+        Vendor = "vendor",
+        /// Lists that several people signed.
+        Community = "community",
+        /// A server that often fails, or whose operator says that it does.
+        Availability = "availability",
+    }
 }
 
 impl AdvisoryKind {
     pub const ALL: [Self; 4] = [Self::Dependency, Self::Vendor, Self::Community, Self::Availability];
-
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Dependency => "dependency",
-            Self::Vendor => "vendor",
-            Self::Community => "community",
-            Self::Availability => "availability",
-        }
-    }
 }
 
 /// A page that says how a service is.
@@ -149,146 +134,75 @@ pub struct Advisories {
     status: List<StatusFeed>,
 }
 
-const WORDS: [(&str, OnAdvisory); 3] =
-    [("off", OnAdvisory::Off), ("warn", OnAdvisory::Warn), ("block", OnAdvisory::Block)];
-
-const ACTION: Key =
-    Key { kind: Kind::Word(&["block", "warn", "off"]), default: "warn", example: "block", ..KEY };
-const STATUS: &[Key] = &[
-    Key {
-        name: "source",
-        about: "A URL, or a path.",
-        example: "\"https://status.example/api/v2/summary.json\"",
-        ..KEY
-    },
-    Key {
-        name: "servers",
-        kind: Kind::List(&Kind::Text),
-        about: "Names of the servers that depend on that service.",
-        example: "[search]",
-        ..KEY
-    },
-];
-const ADVISORIES: &[Key] = &[
-    Key {
-        name: "dependency",
-        about: "What happens to a server whose package, or one of its dependencies, has a known vulnerability (OSV) in this version. `block` does not start it.",
-        ..ACTION
-    },
-    Key {
-        name: "vendor",
-        about: "What happens to such a server if the vulnerability is on the list of known exploited ones (KEV).",
-        ..ACTION
-    },
-    Key {
-        name: "community",
-        about: "What happens to a server whose package or host is on deny lists that enough `signers` signed.",
-        ..ACTION
-    },
-    Key {
-        name: "availability",
-        about: "What happens to a server if more than `max_error_rate` of its calls of the last day failed, or its status page says that it is down.",
-        ..ACTION
-    },
-    Key {
-        name: "block_from",
-        kind: Kind::Word(&["low", "medium", "high", "critical"]),
-        default: "low",
-        about: "Lowest severity for `block`; anything below it is a warning.",
-        example: "high",
-        ..KEY
-    },
-    Key {
-        name: "ignore",
-        kind: Kind::List(&Kind::Text),
-        default: "none",
-        about: "Ids or aliases of advisories that agentsh ignores.",
-        example: "[GHSA-0000-0000-0000]",
-        ..KEY
-    },
-    Key {
-        name: "signers",
-        kind: Kind::List(&Kind::Text),
-        default: "none: deny lists are ignored",
-        about: "Public keys (minisign) of people whose deny lists apply.",
-        example: "[\"RWQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"]",
-        ..KEY
-    },
-    Key {
-        name: "quorum",
-        kind: Kind::Number(1, 100),
-        default: "3",
-        about: "How many different signers an entry of the deny lists needs.",
-        example: "2",
-        ..KEY
-    },
-    Key {
-        name: "max_error_rate",
-        kind: Kind::Share,
-        default: "0.5",
-        about: "Share of the calls of the last day that may fail.",
-        example: "0.2",
-        ..KEY
-    },
-    Key {
-        name: "sources",
-        kind: Kind::List(&Kind::Text),
-        default: "none",
-        about: "Files, directories and URLs that `agentsh advisories update` reads: OSV records (also an `all.zip`), KEV lists, signed deny lists.",
-        example: "[\"/srv/mirror/osv\"]",
-        ..KEY
-    },
-    Key {
-        name: "status",
-        kind: Kind::List(&Kind::Map(STATUS)),
-        default: "none",
-        about: "Status pages (`summary.json` of Statuspage) that `agentsh advisories update` reads.",
-        example: "[{source: \"https://status.example/api/v2/summary.json\", servers: [search]}]",
-        ..KEY
-    },
-];
+const ACTION: Kind = Kind::Word(&["block", "warn", "off"]);
+const STATUS: &[Key] = keys! {
+    /// A URL, or a path.
+    "source": Kind::Text, example: "\"https://status.example/api/v2/summary.json\"";
+    /// Names of the servers that depend on that service.
+    "servers": Kind::List(&Kind::Text), example: "[search]";
+};
+const ADVISORIES: &[Key] = keys! {
+    /// What happens to a server whose package, or one of its dependencies, has a known vulnerability (OSV) in this
+    /// version. `block` does not start it.
+    "dependency": ACTION, default: "warn", example: "block";
+    /// What happens to such a server if the vulnerability is on the list of known exploited ones (KEV).
+    "vendor": ACTION, default: "warn", example: "block";
+    /// What happens to a server whose package or host is on deny lists that enough `signers` signed.
+    "community": ACTION, default: "warn", example: "block";
+    /// What happens to a server if more than `max_error_rate` of its calls of the last day failed, or its status page
+    /// says that it is down.
+    "availability": ACTION, default: "warn", example: "block";
+    /// Lowest severity for `block`; anything below it is a warning.
+    "block_from": Kind::Word(&["low", "medium", "high", "critical"]), default: "low", example: "high";
+    /// Ids or aliases of advisories that agentsh ignores.
+    "ignore": Kind::List(&Kind::Text), default: "none", example: "[GHSA-0000-0000-0000]";
+    /// Public keys (minisign) of people whose deny lists apply.
+    "signers": Kind::List(&Kind::Text), default: "none: deny lists are ignored",
+        example: "[\"RWQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"]";
+    /// How many different signers an entry of the deny lists needs.
+    "quorum": Kind::Number(1, 100), default: "3", example: "2";
+    /// Share of the calls of the last day that may fail.
+    "max_error_rate": Kind::Share, default: "0.5", example: "0.2";
+    /// Files, directories and URLs that `agentsh advisories update` reads: OSV records (also an `all.zip`), KEV lists,
+    /// signed deny lists.
+    "sources": Kind::List(&Kind::Text), default: "none", example: "[\"/srv/mirror/osv\"]";
+    /// Status pages (`summary.json` of Statuspage) that `agentsh advisories update` reads.
+    "status": Kind::List(&Kind::Map(STATUS)), default: "none",
+        example: "[{source: \"https://status.example/api/v2/summary.json\", servers: [search]}]";
+};
 
 impl Section<McpPolicy> for Advisories {
-    const KEYS: &'static [Key] = &[Key {
-        name: "advisories",
-        kind: Kind::Map(ADVISORIES),
-        about: "Security advisories about servers. agentsh uses what `agentsh advisories update` fetched, and makes no other request.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Security advisories about servers. agentsh uses what `agentsh advisories update` fetched, and makes no other
+        /// request.
+        "advisories": Kind::Map(ADVISORIES);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("advisories").and_then(|here| reader.map(&here, ADVISORIES)) else {
-            return Self::default();
-        };
-        let action = |reader: &mut Reader<'_>, key: &str| reader.word(fields.find(key), &WORDS);
+        let Some(fields) = reader.within(fields, "advisories", ADVISORIES) else { return Self::default() };
+        let action = |reader: &mut Reader<'_>, key: &str| reader.word(fields.find(key), OnAdvisory::WORDS);
         let written = AdvisoryPolicy {
             dependency: action(reader, "dependency"),
             vendor: action(reader, "vendor"),
             community: action(reader, "community"),
             availability: action(reader, "availability"),
-            block_from: reader.word(fields.find("block_from"), &SEVERITIES),
+            block_from: reader.word(fields.find("block_from"), Severity::WORDS),
             quorum: reader.number(fields.find("quorum"), 1, 100),
             max_error_rate: reader.share(fields.find("max_error_rate")),
             ..AdvisoryPolicy::default()
         };
         Self {
             written,
-            ignore: reader.adding(fields.find("ignore"), |reader, here| reader.text(here)),
+            ignore: reader.adding(fields.find("ignore"), Reader::text),
             signers: reader.adding(fields.find("signers"), signer),
-            sources: reader.adding(fields.find("sources"), |reader, here| reader.text(here)),
+            sources: reader.adding(fields.find("sources"), Reader::text),
             status: reader.adding(fields.find("status"), status),
         }
     }
 
     fn merge(&self, below: &mut McpPolicy) {
         let (own, below) = (&self.written, &mut below.advisories);
-        merge_key(&own.dependency, &mut below.dependency);
-        merge_key(&own.vendor, &mut below.vendor);
-        merge_key(&own.community, &mut below.community);
-        merge_key(&own.availability, &mut below.availability);
-        merge_key(&own.block_from, &mut below.block_from);
-        merge_key(&own.quorum, &mut below.quorum);
-        merge_key(&own.max_error_rate, &mut below.max_error_rate);
+        merge_keys!(own => below; dependency, vendor, community, availability, block_from, quorum, max_error_rate);
         merge_list(&self.ignore, &mut below.ignore);
         merge_list(&self.signers, &mut below.signers);
         merge_list(&self.sources, &mut below.sources);
@@ -297,55 +211,35 @@ impl Section<McpPolicy> for Advisories {
 
     /// Stricter words count; whom to believe is the user's choice.
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
+        let (own, before) = (&self.written, base.advisories.clone());
+        let message = "fewer advisories apply with this file than without it";
         for kind in AdvisoryKind::ALL {
-            if let Some(written) = self.written.slot(kind)
-                && written.value < base.advisories.on(kind).value
-            {
-                narrowing.refuse(&written.rule, "fewer advisories apply with this file than without it");
-            }
+            narrowing.refuse_if(own.slot(kind), |value| *value < before.on(kind).value, message);
         }
-        let later = self.written.block_from.as_ref().filter(|own| own.value > base.advisories.block_from());
-        let more = self.written.quorum.as_ref().filter(|own| own.value > base.advisories.quorum());
-        let worse =
-            self.written.max_error_rate.as_ref().filter(|own| own.value > base.advisories.max_error_rate());
-        let laxer = [later.map(|own| &own.rule), more.map(|own| &own.rule), worse.map(|own| &own.rule)];
-        for rule in laxer.into_iter().flatten() {
-            narrowing.refuse(rule, "fewer advisories apply with this file than without it");
-        }
-        let lists = [
-            self.ignore.as_ref().map(|list| &list.rule),
-            self.signers.as_ref().map(|list| &list.rule),
-            self.sources.as_ref().map(|list| &list.rule),
-            self.status.as_ref().map(|list| &list.rule),
-        ];
-        for rule in lists.into_iter().flatten() {
-            narrowing.refuse(rule, "only the user decides whose advisories apply");
-        }
+        narrowing.refuse_if(&own.block_from, |value| *value > before.block_from(), message);
+        narrowing.refuse_if(&own.quorum, |value| *value > before.quorum(), message);
+        narrowing.refuse_if(&own.max_error_rate, |value| *value > before.max_error_rate(), message);
+        let lists = rules_of!(self; ignore, signers, sources, status);
+        narrowing.refuse_all(lists, "only the user decides whose advisories apply");
         let own = Self { written: self.written.clone(), ..Self::default() };
         own.merge(base);
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let own = &policy.advisories;
+        let key = |key: &str| format!("{name}.advisories.{key}");
         for kind in AdvisoryKind::ALL {
             let on = own.on(kind);
-            lines.add(&format!("{name}.advisories.{}", kind.as_str()), on.value.as_str(), &on.rule);
+            lines.add(&key(kind.as_str()), on.value.as_str(), &on.rule);
         }
-        if let Some(level) = &own.block_from {
-            let word = level.value.as_str();
-            lines.add(&format!("{name}.advisories.block_from"), word, &level.rule);
-        }
-        if let Some(quorum) = &own.quorum {
-            lines.add(&format!("{name}.advisories.quorum"), quorum.value.to_string(), &quorum.rule);
-        }
-        if let Some(rate) = &own.max_error_rate {
-            let shown = format!("{}.{:03}", rate.value / 1000, rate.value % 1000);
-            lines.add(&format!("{name}.advisories.max_error_rate"), shown, &rate.rule);
-        }
-        lines.list(&format!("{name}.advisories.ignore"), &own.ignore, Clone::clone);
-        lines.list(&format!("{name}.advisories.signers"), &own.signers, Clone::clone);
-        lines.list(&format!("{name}.advisories.sources"), &own.sources, Clone::clone);
-        lines.list(&format!("{name}.advisories.status"), &own.status, ToString::to_string);
+        lines.list(&key("block_from"), &own.block_from, |level| level.as_str());
+        lines.list(&key("quorum"), &own.quorum, ToString::to_string);
+        let thousandths = |rate: &u64| format!("{}.{:03}", rate / 1000, rate % 1000);
+        lines.list(&key("max_error_rate"), &own.max_error_rate, thousandths);
+        lines.list(&key("ignore"), &own.ignore, Clone::clone);
+        lines.list(&key("signers"), &own.signers, Clone::clone);
+        lines.list(&key("sources"), &own.sources, Clone::clone);
+        lines.list(&key("status"), &own.status, ToString::to_string);
     }
 }
 
@@ -355,24 +249,19 @@ fn signer(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let is_base64 = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
     if key.len() != 56 || !key.starts_with("RW") || !is_base64 {
         let help = "write the second line of a minisign public key: 56 characters that begin with `RW`";
-        reader.problem(here, "this is not a public key of minisign", Some(help.to_owned()));
-        return None;
+        return reader.fault(here, "this is not a public key of minisign", help);
     }
     Some(key)
 }
 
 fn status(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<StatusFeed> {
     let fields = reader.map(here, STATUS)?;
-    let servers = reader.list(fields.find("servers"), |reader, here| reader.text(here));
-    let servers: Vec<String> =
-        servers.into_iter().flat_map(|list| list.value).map(|entry| entry.value).collect();
+    let servers = reader.texts(fields.find("servers"));
     let Some(source) = fields.find("source").and_then(|here| reader.text(&here)) else {
-        reader.problem(here, "a status page has a `source`", None);
-        return None;
+        return reader.fault(here, "a status page has a `source`", None);
     };
     if servers.is_empty() {
-        reader.problem(here, "this status page is about no server", Some("add `servers: [ID]`".to_owned()));
-        return None;
+        return reader.fault(here, "this status page is about no server", "add `servers: [ID]`");
     }
     Some(StatusFeed { source, servers })
 }

@@ -1,26 +1,25 @@
 //! `anomaly`: which calls are unusual, and what happens to them.
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::{Section, merge_key};
+use crate::section::{Section, merge_keys};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnAnomaly {
-    /// Nothing is searched for, but tools are still remembered.
-    Off,
-    Alert,
-    /// A person is asked about what is very unusual, and what is extremely so is refused.
-    Graded,
-}
-
-impl OnAnomaly {
-    const WORDS: [(&'static str, Self); 3] =
-        [("off", Self::Off), ("alert", Self::Alert), ("graded", Self::Graded)];
+words! {
+    #[derive(PartialOrd, Ord)]
+    pub enum OnAnomaly {
+        /// Nothing is searched for, but tools are still remembered.
+        Off = "off",
+        Alert = "alert",
+        /// A person is asked about what is very unusual, and what is extremely so is refused.
+        Graded = "graded",
+    }
 }
 
 /// How long a server is only learned unless a policy says otherwise, in milliseconds: 24 hours, as the page of ThornGuard has it.
@@ -99,85 +98,41 @@ pub struct Anomaly {
     written: AnomalyPolicy,
 }
 
-const ANOMALY: &[Key] = &[
-    Key {
-        name: "on_detection",
-        also: &["mode"],
-        kind: Kind::Word(&["off", "alert", "graded"]),
-        default: "alert",
-        about: "What happens to a call that is much longer or more frequent than usual, or that rarely follows the previous one. `graded` asks a person from the score `ask_from` on, and refuses from `block_from` on.",
-        example: "graded",
-        ..KEY
-    },
-    Key {
-        name: "learning",
-        kind: Kind::Duration,
-        default: "24h",
-        about: "Learning time after a server's first call, in which nothing is asked or refused. A tool is compared with its whole server at first, and with itself after this time or 200 calls.",
-        example: "72h",
-        ..KEY
-    },
-    Key {
-        name: "ask_from",
-        kind: Kind::Share,
-        default: "0.7",
-        about: "The score from which `graded` asks. Frequency and length count 35 of 100 each, the order 30; unknown values do not count.",
-        example: "0.6",
-        ..KEY
-    },
-    Key {
-        name: "block_from",
-        kind: Kind::Share,
-        default: "0.9",
-        about: "The score from which `graded` refuses.",
-        example: "0.8",
-        ..KEY
-    },
-    Key {
-        name: "alpha",
-        kind: Kind::Share,
-        default: "0.05",
-        about: "Weight of the newest value in the moving mean.",
-        example: "0.1",
-        ..KEY
-    },
-    Key {
-        name: "sigma",
-        kind: Kind::Number(1, 100),
-        default: "4",
-        about: "Standard deviations from which a length or a frequency is unusual.",
-        example: "3",
-        ..KEY
-    },
-    Key {
-        name: "drift",
-        kind: Kind::Number(1, 1000),
-        default: "15",
-        about: "Sum of deviations from which a series has drifted, in standard deviations.",
-        example: "10",
-        ..KEY
-    },
-];
+const ANOMALY: &[Key] = keys! {
+    /// What happens to a call that is much longer or more frequent than usual, or that rarely follows the previous one.
+    /// `graded` asks a person from the score `ask_from` on, and refuses from `block_from` on.
+    "on_detection": Kind::Word(&["off", "alert", "graded"]), also: &["mode"], default: "alert",
+        example: "graded";
+    /// Learning time after a server's first call, in which nothing is asked or refused. A tool is compared with its
+    /// whole server at first, and with itself after this time or 200 calls.
+    "learning": Kind::Duration, default: "24h", example: "72h";
+    /// The score from which `graded` asks. Frequency and length count 35 of 100 each, the order 30; unknown values do
+    /// not count.
+    "ask_from": Kind::Share, default: "0.7", example: "0.6";
+    /// The score from which `graded` refuses.
+    "block_from": Kind::Share, default: "0.9", example: "0.8";
+    /// Weight of the newest value in the moving mean.
+    "alpha": Kind::Share, default: "0.05", example: "0.1";
+    /// Standard deviations from which a length or a frequency is unusual.
+    "sigma": Kind::Number(1, 100), default: "4", example: "3";
+    /// Sum of deviations from which a series has drifted, in standard deviations.
+    "drift": Kind::Number(1, 1000), default: "15", example: "10";
+};
 
 impl Section<McpPolicy> for Anomaly {
-    const KEYS: &'static [Key] = &[Key {
-        name: "anomaly",
-        kind: Kind::Map(ANOMALY),
-        about: "Unusual calls.",
-        example: "{on_detection: graded}",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Unusual calls.
+        "anomaly": Kind::Map(ANOMALY), example: "{on_detection: graded}";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("anomaly").and_then(|here| reader.map(&here, ANOMALY)) else {
-            return Self::default();
-        };
+        let Some(fields) = reader.within(fields, "anomaly", ANOMALY) else { return Self::default() };
         let mode = fields.find("mode");
         if let Some(here) = mode.as_ref().filter(|_| fields.find("on_detection").is_some()) {
             reader.problem(here, "`mode` is an alias of `on_detection`, which is also set here", None);
         }
         let written = AnomalyPolicy {
-            on_detection: reader.word(fields.find("on_detection").or(mode), &OnAnomaly::WORDS),
+            on_detection: reader.word(fields.find("on_detection").or(mode), OnAnomaly::WORDS),
             alpha: reader.share(fields.find("alpha")),
             sigma: reader.number(fields.find("sigma"), 1, 100),
             drift: reader.number(fields.find("drift"), 1, 1000),
@@ -195,13 +150,7 @@ impl Section<McpPolicy> for Anomaly {
 
     fn merge(&self, below: &mut McpPolicy) {
         let (own, below) = (&self.written, &mut below.anomaly);
-        merge_key(&own.on_detection, &mut below.on_detection);
-        merge_key(&own.alpha, &mut below.alpha);
-        merge_key(&own.sigma, &mut below.sigma);
-        merge_key(&own.drift, &mut below.drift);
-        merge_key(&own.learning, &mut below.learning);
-        merge_key(&own.ask_from, &mut below.ask_from);
-        merge_key(&own.block_from, &mut below.block_from);
+        merge_keys!(own => below; on_detection, alpha, sigma, drift, learning, ask_from, block_from);
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
@@ -223,17 +172,14 @@ impl Section<McpPolicy> for Anomaly {
             return self.merge(base);
         }
         for rule in laxer.into_iter().flatten() {
-            narrowing.refuse(&rule, "`anomaly` is stricter without this file");
+            narrowing.refuse(&rule, "this file would loosen `anomaly`");
         }
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let own = &policy.anomaly;
         let key = |key: &str| format!("{name}.anomaly.{key}");
-        if let Some(on) = &own.on_detection {
-            let word = OnAnomaly::WORDS.iter().find(|(_, value)| *value == on.value);
-            lines.add(&key("on_detection"), word.map_or("", |(word, _)| word), &on.rule);
-        }
+        lines.list(&key("on_detection"), &own.on_detection, |on| on.as_str());
         for (word, written, shown) in [
             ("learning", &own.learning, format!("{} s", own.learning_s())),
             ("ask_from", &own.ask_from, own.ask_from().to_string()),
@@ -242,9 +188,7 @@ impl Section<McpPolicy> for Anomaly {
             ("sigma", &own.sigma, own.sigma().to_string()),
             ("drift", &own.drift, own.drift().to_string()),
         ] {
-            if let Some(written) = written {
-                lines.add(&key(word), shown, &written.rule);
-            }
+            lines.list(&key(word), written, |_| shown.clone());
         }
     }
 }

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_keys, merge_list, rules_of};
 use crate::sections::McpPolicy;
-use crate::sections::credentials::is_variable;
 use crate::sections::telemetry::address;
 
 /// How long a call waits unless a policy says otherwise.
@@ -77,112 +76,56 @@ pub struct Approvals {
     approved: List<Approved>,
 }
 
-const APPROVALS: &[Key] = &[
-    Key {
-        name: "wait",
-        kind: Kind::Duration,
-        default: "5m",
-        about: "How long a call waits for the answer of a person; then it is refused.",
-        example: "2m",
-        ..KEY
-    },
-    Key {
-        name: "headless",
-        kind: Kind::Word(&["deny", "wait"]),
-        default: "deny",
-        about: "What happens to a question if the session has no terminal: it is refused at once, or waits for `agentsh approvals`.",
-        example: "wait",
-        ..KEY
-    },
-    Key {
-        name: "webhook",
-        default: "none",
-        about: "A URL that gets a signed POST for every question, and may answer it with a signed reply: `https:`, or \
-            `http:` on this machine. See docs/approvals.md.",
-        example: "\"https://chat.example/ask\"",
-        ..KEY
-    },
-    Key {
-        name: "webhook_secret_env",
-        default: "none: without it no webhook is asked",
-        about: "Variable of the caller's environment whose value signs questions and replies (HMAC-SHA256).",
-        example: "ASK_SECRET",
-        ..KEY
-    },
-    Key {
-        name: "fleet",
-        kind: Kind::Flag,
-        default: "false",
-        about: "Whether questions also wait at the fleet server of an enrolled host, where an approver may answer them: \
-            `agentsh approvals list --fleet URL`. See docs/fleet.md.",
-        example: "true",
-        ..KEY
-    },
-];
+const APPROVALS: &[Key] = keys! {
+    /// How long a call waits for the answer of a person; then it is refused.
+    "wait": Kind::Duration, default: "5m", example: "2m";
+    /// What happens to a question if the session has no terminal: it is refused at once, or waits for `agentsh
+    /// approvals`.
+    "headless": Kind::Word(&["deny", "wait"]), default: "deny", example: "wait";
+    /// A URL that gets a signed POST for every question, and may answer it with a signed reply: `https:`, or `http:` on
+    /// this machine. See docs/approvals.md.
+    "webhook": Kind::Text, default: "none", example: "\"https://chat.example/ask\"";
+    /// Variable of the caller's environment whose value signs questions and replies (HMAC-SHA256).
+    "webhook_secret_env": Kind::Text, default: "none: without it no webhook is asked", example: "ASK_SECRET";
+    /// Whether questions also wait at the fleet server of an enrolled host, where an approver may answer them: `agentsh
+    /// approvals list --fleet URL`. See docs/fleet.md.
+    "fleet": Kind::Flag, default: "false", example: "true";
+};
 
-const APPROVED: &[Key] = &[
-    Key { name: "server", default: "required", about: "A server.", ..KEY },
-    Key { name: "tool", default: "required", about: "One of its tools, or a method.", ..KEY },
-    Key {
-        name: "from",
-        default: "none: the entry is about calls",
-        about: "The server whose data may go to `server`.",
-        ..KEY
-    },
-    Key {
-        name: "arguments",
-        default: "any",
-        about: "Hash of the arguments, as `agentsh approvals show` prints it.",
-        ..KEY
-    },
-    Key {
-        name: "interface",
-        default: "any",
-        about: "Hash of the tool's definition, as `agentsh mcp tools` prints it.",
-        ..KEY
-    },
-];
+const APPROVED: &[Key] = keys! {
+    /// A server.
+    "server": Kind::Text, default: "required";
+    /// One of its tools, or a method.
+    "tool": Kind::Text, default: "required";
+    /// The server whose data may go to `server`.
+    "from": Kind::Text, default: "none: the entry is about calls";
+    /// Hash of the arguments, as `agentsh approvals show` prints it.
+    "arguments": Kind::Text, default: "any";
+    /// Hash of the tool's definition, as `agentsh mcp tools` prints it.
+    "interface": Kind::Text, default: "any";
+};
 
 impl Section<McpPolicy> for Approvals {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "approvals",
-            kind: Kind::Map(APPROVALS),
-            about: "How a person is asked. See docs/approvals.md.",
-            example: "{wait: 2m}",
-            ..KEY
-        },
-        Key {
-            name: "approved",
-            kind: Kind::List(&Kind::Map(APPROVED)),
-            default: "empty",
-            about: "What a person approved permanently: exactly this is not asked about again. `agentsh approvals \
-                approve ID --always` writes it into `approved.yaml` next to the user's policy.",
-            example: "[{server: github, tool: create_issue}]",
-            ..KEY
-        },
-    ];
+    const KEYS: &'static [Key] = keys! {
+        /// How a person is asked. See docs/approvals.md.
+        "approvals": Kind::Map(APPROVALS), example: "{wait: 2m}";
+        /// What a person approved permanently: exactly this is not asked about again. `agentsh approvals approve ID
+        /// --always` writes it into `approved.yaml` next to the user's policy.
+        "approved": Kind::List(&Kind::Map(APPROVED)), default: "empty",
+            example: "[{server: github, tool: create_issue}]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let approved = reader.adding(fields.find("approved"), approved);
-        let Some(fields) = fields.find("approvals").and_then(|here| reader.map(&here, APPROVALS)) else {
+        let Some(fields) = reader.within(fields, "approvals", APPROVALS) else {
             return Self { approved, ..Self::default() };
         };
         Self {
             wait_ms: reader.duration(fields.find("wait")),
             headless: reader.word(fields.find("headless"), &[("deny", false), ("wait", true)]),
-            webhook: fields.find("webhook").and_then(|here| {
-                let url = address(reader, &here)?;
-                Some(reader.ruled(&here, url))
-            }),
-            webhook_secret_env: fields.find("webhook_secret_env").and_then(|here| {
-                let name = reader.text(&here)?;
-                if !is_variable(&name) {
-                    let help = "write `webhook_secret_env: NAME`".to_owned();
-                    reader.problem(&here, "this is not a variable name", Some(help));
-                    return None;
-                }
-                Some(reader.ruled(&here, name))
+            webhook: reader.one(fields.find("webhook"), address),
+            webhook_secret_env: reader.one(fields.find("webhook_secret_env"), |reader, here| {
+                reader.variable(here, "write `webhook_secret_env: NAME`")
             }),
             fleet: reader.boolean(fields.find("fleet")),
             approved,
@@ -190,25 +133,14 @@ impl Section<McpPolicy> for Approvals {
     }
 
     fn merge(&self, below: &mut McpPolicy) {
-        merge_key(&self.wait_ms, &mut below.approvals.wait_ms);
-        merge_key(&self.headless, &mut below.approvals.headless);
-        merge_key(&self.webhook, &mut below.approvals.webhook);
-        merge_key(&self.webhook_secret_env, &mut below.approvals.webhook_secret_env);
-        merge_key(&self.fleet, &mut below.approvals.fleet);
-        merge_list(&self.approved, &mut below.approvals.approved);
+        let below = &mut below.approvals;
+        merge_keys!(self => below; wait_ms, headless, webhook, webhook_secret_env, fleet);
+        merge_list(&self.approved, &mut below.approved);
     }
 
     fn narrow(&self, _: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let rules = [
-            self.wait_ms.as_ref().map(|wait| &wait.rule),
-            self.headless.as_ref().map(|flag| &flag.rule),
-            self.webhook.as_ref().map(|url| &url.rule),
-            self.webhook_secret_env.as_ref().map(|name| &name.rule),
-            self.fleet.as_ref().map(|flag| &flag.rule),
-        ];
-        for rule in rules.into_iter().flatten() {
-            narrowing.refuse(rule, "only the user decides how questions are asked");
-        }
+        let rules = rules_of!(self; wait_ms, headless, webhook, webhook_secret_env, fleet);
+        narrowing.refuse_all(rules, "only the user decides how questions are asked");
         if let Some(list) = &self.approved {
             narrowing.refuse(&list.rule, "a project cannot answer for the user");
         }
@@ -217,21 +149,12 @@ impl Section<McpPolicy> for Approvals {
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let ApprovalPolicy { wait_ms, headless, webhook, webhook_secret_env, fleet, approved } =
             &policy.approvals;
-        if let Some(wait) = wait_ms {
-            lines.add(&format!("{name}.approvals.wait"), format!("{} ms", wait.value), &wait.rule);
-        }
-        if let Some(flag) = headless {
-            let word = if flag.value { "wait" } else { "deny" };
-            lines.add(&format!("{name}.approvals.headless"), word, &flag.rule);
-        }
-        for (key, value) in [("webhook", webhook), ("webhook_secret_env", webhook_secret_env)] {
-            if let Some(value) = value {
-                lines.add(&format!("{name}.approvals.{key}"), value.value.clone(), &value.rule);
-            }
-        }
-        if let Some(flag) = fleet {
-            lines.add(&format!("{name}.approvals.fleet"), flag.value.to_string(), &flag.rule);
-        }
+        let key = |key: &str| format!("{name}.approvals.{key}");
+        lines.list(&key("wait"), wait_ms, |wait| format!("{wait} ms"));
+        lines.list(&key("headless"), headless, |waits| if *waits { "wait" } else { "deny" });
+        lines.list(&key("webhook"), webhook, Clone::clone);
+        lines.list(&key("webhook_secret_env"), webhook_secret_env, Clone::clone);
+        lines.list(&key("fleet"), fleet, ToString::to_string);
         lines.list(&format!("{name}.approved"), approved, ToString::to_string);
     }
 }
@@ -258,8 +181,7 @@ fn approved(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Approved> {
     let (server, tool, from) = (text("server"), text("tool"), text("from"));
     let (arguments, interface) = (text("arguments"), text("interface"));
     let (Some(server), Some(tool)) = (server, tool) else {
-        reader.problem(here, "this entry needs a `server` and a `tool`", None);
-        return None;
+        return reader.fault(here, "this entry needs a `server` and a `tool`", None);
     };
     Some(Approved { server, tool, from, arguments, interface })
 }

@@ -1,7 +1,7 @@
 //! `max_argument_bytes`: the maximum length of a tool argument.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
@@ -19,14 +19,11 @@ const MIN_LENGTH: u64 = 1;
 const MAX_COUNT: u64 = 1 << 30;
 
 impl Section<McpPolicy> for Arguments {
-    const KEYS: &'static [Key] = &[Key {
-        name: "max_argument_bytes",
-        kind: Kind::Number(MIN_LENGTH, MAX_COUNT),
-        default: "none: a call is as long as a message may be",
-        about: "Longest argument of a tool call, in bytes of its JSON. A call with a longer one is refused.",
-        example: "65536",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Longest argument of a tool call, in bytes of its JSON. A call with a longer one is refused.
+        "max_argument_bytes": Kind::Number(MIN_LENGTH, MAX_COUNT),
+            default: "none: a call is as long as a message may be", example: "65536";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self { most_bytes: reader.number(fields.find("max_argument_bytes"), MIN_LENGTH, MAX_COUNT) }
@@ -40,15 +37,14 @@ impl Section<McpPolicy> for Arguments {
         let in_force = base.max_argument_bytes.as_ref().map(|most| most.value);
         match &self.most_bytes {
             Some(own) if in_force.is_some_and(|most| own.value > most) => {
-                narrowing.refuse(&own.rule, "`max_argument_bytes` is lower without this file");
+                narrowing.refuse(&own.rule, "this file would raise `max_argument_bytes`");
             }
             _ => self.merge(base),
         }
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        if let Some(most) = &policy.max_argument_bytes {
-            lines.add(&format!("{name}.max_argument_bytes"), units::show_bytes(most.value), &most.rule);
-        }
+        let key = format!("{name}.max_argument_bytes");
+        lines.list(&key, &policy.max_argument_bytes, |most| units::show_bytes(*most));
     }
 }

@@ -1,7 +1,7 @@
 //! `agent.tell_sandbox`: whether the agent is told about its sandbox.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
@@ -14,14 +14,11 @@ pub struct Briefing {
 }
 
 impl Section<AgentPolicy> for Briefing {
-    const KEYS: &'static [Key] = &[Key {
-        name: "tell_sandbox",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether agentsh puts into the agent's context what it can read, write and reach, and how to ask why something was refused. Supported for Claude Code and Codex.",
-        example: "false",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Whether agentsh puts into the agent's context what it can read, write and reach, and how to ask why
+        /// something was refused. Supported for Claude Code and Codex.
+        "tell_sandbox": Kind::Flag, default: "true", example: "false";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self { tell: reader.boolean(fields.find("tell_sandbox")) }
@@ -37,8 +34,6 @@ impl Section<AgentPolicy> for Briefing {
     }
 
     fn describe(policy: &AgentPolicy, name: &str, lines: &mut Lines) {
-        if let Some(tell) = &policy.tell_sandbox {
-            lines.add(&format!("{name}.tell_sandbox"), tell.value.to_string(), &tell.rule);
-        }
+        lines.list(&format!("{name}.tell_sandbox"), &policy.tell_sandbox, ToString::to_string);
     }
 }

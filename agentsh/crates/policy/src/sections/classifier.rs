@@ -1,29 +1,34 @@
 //! `sandbox.mcp.classifier`: the user's own model that rates how likely a text gives orders to an agent.
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key};
+use crate::section::{Section, merge_keys, rules_of};
 use crate::sections::McpPolicy;
 use crate::sections::content::OnFinding;
 use crate::types::RuleRef;
 
-/// How the endpoint is spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClassifierFormat {
-    /// `{"inputs": TEXT}`, answered with labels and scores, or one score.
-    Json,
-    /// A chat completion.
-    OpenAi,
+words! {
+    /// How the endpoint is spoken to.
+    pub enum ClassifierFormat {
+        /// `{"inputs": TEXT}`, answered with labels and scores, or one score.
+        Json = "json",
+        /// A chat completion.
+        OpenAi = "openai",
+    }
 }
 
-/// The outcome for a text that could not be classified.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnUnavailable {
-    Pass,
-    Block,
+words! {
+    /// The outcome for a text that could not be classified.
+    #[derive(PartialOrd, Ord)]
+    pub enum OnUnavailable {
+        Pass = "pass",
+        Block = "block",
+    }
 }
 
 /// The policy in force, each key with its place if it was written.
@@ -116,114 +121,50 @@ pub struct Classifier {
     written: ClassifierPolicy,
 }
 
-const CLASSIFIER: &[Key] = &[
-    Key {
-        name: "url",
-        default: "none: nothing is classified",
-        about: "The endpoint. On this machine, unless `host` names another one.",
-        example: "\"http://127.0.0.1:8080/predict\"",
-        ..KEY
-    },
-    Key {
-        name: "host",
-        default: "this machine",
-        about: "The host of `url` once more, if it is not this machine, because servers' texts are sent to it.",
-        example: "classifier.corp.example",
-        ..KEY
-    },
-    Key {
-        name: "format",
-        kind: Kind::Word(&["json", "openai"]),
-        default: "json",
-        about: "`json` sends `{\"inputs\": TEXT}` and reads a score, or labels with scores; `openai` asks a chat model.",
-        example: "openai",
-        ..KEY
-    },
-    Key { name: "model", default: "none", about: "The model's name, for `openai`.", example: "guard", ..KEY },
-    Key {
-        name: "key_env",
-        default: "none",
-        about: "Variable of the caller's environment that holds the key of the endpoint.",
-        example: "CLASSIFIER_KEY",
-        ..KEY
-    },
-    Key {
-        name: "labels",
-        kind: Kind::Whole(&Kind::Text),
-        default: "INJECTION, JAILBREAK, MALICIOUS, UNSAFE, LABEL_1",
-        about: "Labels of the answer that mean an attack.",
-        example: "[INJECTION]",
-        ..KEY
-    },
-    Key {
-        name: "threshold",
-        kind: Kind::Share,
-        default: "0.8",
-        about: "The score from which a text is suspicious.",
-        example: "0.9",
-        ..KEY
-    },
-    Key {
-        name: "timeout",
-        kind: Kind::Duration,
-        default: "1s",
-        about: "How long one message waits for all answers of the classifier.",
-        example: "2s",
-        ..KEY
-    },
-    Key {
-        name: "min_bytes",
-        kind: Kind::Number(1, 1 << 20),
-        default: "1",
-        about: "Shorter texts are not classified.",
-        example: "64",
-        ..KEY
-    },
-    Key {
-        name: "action",
-        kind: Kind::Word(&["block", "advise", "alert"]),
-        default: "advise",
-        about: "What happens to a suspicious text: `advise` puts a sentence in front of a result; `block` refuses a result, and removes an entry with such a definition from its listing.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "on_unavailable",
-        kind: Kind::Word(&["pass", "block"]),
-        default: "pass",
-        about: "What happens to a text when the endpoint gives no usable answer.",
-        example: "block",
-        ..KEY
-    },
-];
+const CLASSIFIER: &[Key] = keys! {
+    /// The endpoint. On this machine, unless `host` names another one.
+    "url": Kind::Text, default: "none: nothing is classified", example: "\"http://127.0.0.1:8080/predict\"";
+    /// The host of `url` once more, if it is not this machine, because servers' texts are sent to it.
+    "host": Kind::Text, default: "this machine", example: "classifier.corp.example";
+    /// `json` sends `{"inputs": TEXT}` and reads a score, or labels with scores; `openai` asks a chat model.
+    "format": Kind::Word(&["json", "openai"]), default: "json", example: "openai";
+    /// The model's name, for `openai`.
+    "model": Kind::Text, default: "none", example: "guard";
+    /// Variable of the caller's environment that holds the key of the endpoint.
+    "key_env": Kind::Text, default: "none", example: "CLASSIFIER_KEY";
+    /// Labels of the answer that mean an attack.
+    "labels": Kind::Whole(&Kind::Text), default: "INJECTION, JAILBREAK, MALICIOUS, UNSAFE, LABEL_1",
+        example: "[INJECTION]";
+    /// The score from which a text is suspicious.
+    "threshold": Kind::Share, default: "0.8", example: "0.9";
+    /// How long one message waits for all answers of the classifier.
+    "timeout": Kind::Duration, default: "1s", example: "2s";
+    /// Shorter texts are not classified.
+    "min_bytes": Kind::Number(1, 1 << 20), default: "1", example: "64";
+    /// What happens to a suspicious text: `advise` puts a sentence in front of a result; `block` refuses a result, and
+    /// removes an entry with such a definition from its listing.
+    "action": Kind::Word(&["block", "advise", "alert"]), default: "advise", example: "block";
+    /// What happens to a text when the endpoint gives no usable answer.
+    "on_unavailable": Kind::Word(&["pass", "block"]), default: "pass", example: "block";
+};
+
+const CHOSEN: &str = "only the user chooses the classifier";
 
 impl Section<McpPolicy> for Classifier {
-    const KEYS: &'static [Key] = &[Key {
-        name: "classifier",
-        kind: Kind::Map(CLASSIFIER),
-        about: "A classification model that rates results and definitions, with secrets replaced. Nothing leaves the \
-            machine unless `host` says so.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// A classification model that rates results and definitions, with secrets replaced. Nothing leaves the machine
+        /// unless `host` says so.
+        "classifier": Kind::Map(CLASSIFIER);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("classifier").and_then(|here| reader.map(&here, CLASSIFIER)) else {
-            return Self::default();
-        };
-        let text = |reader: &mut Reader<'_>, key: &str| {
-            let here = fields.find(key)?;
-            let text = reader.text(&here)?;
-            Some(reader.ruled(&here, text))
-        };
+        let Some(fields) = reader.within(fields, "classifier", CLASSIFIER) else { return Self::default() };
         let written = ClassifierPolicy {
-            url: text(reader, "url"),
-            host: text(reader, "host"),
-            model: text(reader, "model"),
-            key_env: text(reader, "key_env"),
-            format: reader.word(
-                fields.find("format"),
-                &[("json", ClassifierFormat::Json), ("openai", ClassifierFormat::OpenAi)],
-            ),
+            url: reader.one(fields.find("url"), Reader::text),
+            host: reader.one(fields.find("host"), Reader::text),
+            model: reader.one(fields.find("model"), Reader::text),
+            key_env: reader.one(fields.find("key_env"), Reader::text),
+            format: reader.word(fields.find("format"), ClassifierFormat::WORDS),
             labels: labels(reader, fields.find("labels")).map(|list| list.value),
             threshold: reader.share(fields.find("threshold")),
             timeout: reader.duration(fields.find("timeout")),
@@ -232,17 +173,14 @@ impl Section<McpPolicy> for Classifier {
                 fields.find("action"),
                 &[("block", OnFinding::Block), ("advise", OnFinding::Advise), ("alert", OnFinding::Alert)],
             ),
-            on_unavailable: reader.word(
-                fields.find("on_unavailable"),
-                &[("pass", OnUnavailable::Pass), ("block", OnUnavailable::Block)],
-            ),
+            on_unavailable: reader.word(fields.find("on_unavailable"), OnUnavailable::WORDS),
         };
         if let (Some(url), Some(here)) = (&written.url, fields.find("url"))
             && !url.value.starts_with("http://")
             && !url.value.starts_with("https://")
         {
-            let help = "write `http://127.0.0.1:PORT/PATH`, or `https://HOST/PATH`".to_owned();
-            reader.problem(&here, "this is not an http or https URL", Some(help));
+            let help = "write `http://127.0.0.1:PORT/PATH`, or `https://HOST/PATH`";
+            reader.problem(&here, "this is not an http or https URL", help);
         }
         if let (Some(limit), Some(here)) = (&written.timeout, fields.find("timeout"))
             && !(10..=60_000).contains(&limit.value)
@@ -254,16 +192,7 @@ impl Section<McpPolicy> for Classifier {
 
     fn merge(&self, below: &mut McpPolicy) {
         let (own, below) = (&self.written, &mut below.classifier);
-        merge_key(&own.url, &mut below.url);
-        merge_key(&own.host, &mut below.host);
-        merge_key(&own.model, &mut below.model);
-        merge_key(&own.key_env, &mut below.key_env);
-        merge_key(&own.format, &mut below.format);
-        merge_key(&own.threshold, &mut below.threshold);
-        merge_key(&own.timeout, &mut below.timeout);
-        merge_key(&own.min_bytes, &mut below.min_bytes);
-        merge_key(&own.action, &mut below.action);
-        merge_key(&own.on_unavailable, &mut below.on_unavailable);
+        merge_keys!(own => below; url, host, model, key_env, format, threshold, timeout, min_bytes, action, on_unavailable);
         if own.labels.is_some() {
             below.labels.clone_from(&own.labels);
         }
@@ -272,31 +201,13 @@ impl Section<McpPolicy> for Classifier {
     /// The user chooses who gets servers' texts; a project can only make the outcome stricter.
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
         let own = &self.written;
-        let chosen = [
-            own.url.as_ref().map(|own| &own.rule),
-            own.host.as_ref().map(|own| &own.rule),
-            own.model.as_ref().map(|own| &own.rule),
-            own.key_env.as_ref().map(|own| &own.rule),
-            own.format.as_ref().map(|own| &own.rule),
-            own.timeout.as_ref().map(|own| &own.rule),
-            own.labels.as_ref().and_then(|own| own.first()).map(|own| &own.rule),
-        ];
-        for rule in chosen.into_iter().flatten() {
-            narrowing.refuse(rule, "only the user chooses the classifier");
-        }
-        let before = &base.classifier;
-        let laxer = [
-            own.threshold.as_ref().filter(|_| own.threshold() > before.threshold()).map(|own| &own.rule),
-            own.min_bytes.as_ref().filter(|_| own.min_bytes() > before.min_bytes()).map(|own| &own.rule),
-            own.action.as_ref().filter(|own| own.value < before.action()).map(|own| &own.rule),
-            own.on_unavailable
-                .as_ref()
-                .filter(|own| own.value < before.on_unavailable())
-                .map(|own| &own.rule),
-        ];
-        for rule in laxer.into_iter().flatten() {
-            narrowing.refuse(rule, "less is looked for with this file than without it");
-        }
+        narrowing.refuse_all(rules_of!(own; url, host, model, key_env, format, timeout), CHOSEN);
+        narrowing.refuse_all([own.labels.iter().flatten().next().map(|own| &own.rule)], CHOSEN);
+        let (before, message) = (&base.classifier, "less is looked for with this file than without it");
+        narrowing.refuse_if(&own.threshold, |_| own.threshold() > before.threshold(), message);
+        narrowing.refuse_if(&own.min_bytes, |_| own.min_bytes() > before.min_bytes(), message);
+        narrowing.refuse_if(&own.action, |action| *action < before.action(), message);
+        narrowing.refuse_if(&own.on_unavailable, |word| *word < before.on_unavailable(), message);
         let stricter = ClassifierPolicy {
             threshold: own.threshold.clone(),
             min_bytes: own.min_bytes.clone(),
@@ -310,36 +221,18 @@ impl Section<McpPolicy> for Classifier {
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let own = &policy.classifier;
         let key = |key: &str| format!("{name}.classifier.{key}");
-        let texts =
-            [("url", &own.url), ("host", &own.host), ("model", &own.model), ("key_env", &own.key_env)];
-        for (word, text) in texts {
-            if let Some(text) = text {
-                lines.add(&key(word), text.value.clone(), &text.rule);
-            }
+        for (word, text) in
+            [("url", &own.url), ("host", &own.host), ("model", &own.model), ("key_env", &own.key_env)]
+        {
+            lines.list(&key(word), text, Clone::clone);
         }
-        if let Some(format) = &own.format {
-            let word = if format.value == ClassifierFormat::Json { "json" } else { "openai" };
-            lines.add(&key("format"), word, &format.rule);
-        }
-        if let Some(threshold) = &own.threshold {
-            lines.add(&key("threshold"), own.threshold().to_string(), &threshold.rule);
-        }
-        if let Some(timeout) = &own.timeout {
-            lines.add(&key("timeout"), format!("{} ms", timeout.value), &timeout.rule);
-        }
-        if let Some(bytes) = &own.min_bytes {
-            lines.add(&key("min_bytes"), bytes.value.to_string(), &bytes.rule);
-        }
-        if let Some(action) = &own.action {
-            lines.add(&key("action"), action.value.as_str(), &action.rule);
-        }
-        if let Some(word) = &own.on_unavailable {
-            let value = if word.value == OnUnavailable::Pass { "pass" } else { "block" };
-            lines.add(&key("on_unavailable"), value, &word.rule);
-        }
-        if let Some(labels) = &own.labels {
-            lines.list(&key("labels"), labels, Clone::clone);
-        }
+        lines.list(&key("format"), &own.format, |format| format.as_str());
+        lines.list(&key("threshold"), &own.threshold, |_| own.threshold().to_string());
+        lines.list(&key("timeout"), &own.timeout, |timeout| format!("{timeout} ms"));
+        lines.list(&key("min_bytes"), &own.min_bytes, ToString::to_string);
+        lines.list(&key("action"), &own.action, |action| action.as_str());
+        lines.list(&key("on_unavailable"), &own.on_unavailable, |word| word.as_str());
+        lines.list(&key("labels"), own.labels.iter().flatten(), Clone::clone);
     }
 
     fn warn(policy: &McpPolicy, warnings: &mut Vec<Ruled<String>>) {
@@ -352,7 +245,7 @@ impl Section<McpPolicy> for Classifier {
 }
 
 fn labels<'n>(reader: &mut Reader<'_>, here: Option<Here<'n>>) -> List<String> {
-    let list = reader.list(here.clone(), |reader, here| reader.text(here));
+    let list = reader.list(here.clone(), Reader::text);
     if let (Some(here), Some(list)) = (&here, &list)
         && list.value.is_empty()
     {

@@ -2,65 +2,42 @@
 
 use std::collections::BTreeMap;
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::Section;
+use crate::section::{Section, set_key};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
 /// The file of rules that the gateway always has, whatever a policy says.
 pub const GATEWAY: &str = "gateway";
 
-/// The outcome for a text with a finding. From the mildest to the strictest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnFinding {
-    /// Not searched.
-    Off,
-    /// It goes through, and is recorded.
-    Alert,
-    /// Like `alert`, with a warning in front of a result.
-    Advise,
-    Block,
-}
-
-impl OnFinding {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Alert => "alert",
-            Self::Advise => "advise",
-            Self::Block => "block",
-        }
+words! {
+    /// The outcome for a text with a finding. From the mildest to the strictest.
+    #[derive(PartialOrd, Ord)]
+    pub enum OnFinding {
+        /// Not searched.
+        Off = "off",
+        /// It goes through, and is recorded.
+        Alert = "alert",
+        /// Like `alert`, with a warning in front of a result.
+        Advise = "advise",
+        Block = "block",
     }
 }
 
-const WORDS: [(&str, OnFinding); 4] = [
-    ("off", OnFinding::Off),
-    ("alert", OnFinding::Alert),
-    ("advise", OnFinding::Advise),
-    ("block", OnFinding::Block),
-];
-
-/// The hidden HTML that is removed from results. From the mildest to the strictest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HiddenHtml {
-    Keep,
-    /// In results in which an instruction is near certain.
-    Suspicious,
-    Remove,
-}
-
-const HIDDEN: [(&str, HiddenHtml); 3] =
-    [("keep", HiddenHtml::Keep), ("suspicious", HiddenHtml::Suspicious), ("remove", HiddenHtml::Remove)];
-
-impl HiddenHtml {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        HIDDEN.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| *word)
+words! {
+    /// The hidden HTML that is removed from results. From the mildest to the strictest.
+    #[derive(PartialOrd, Ord)]
+    pub enum HiddenHtml {
+        Keep = "keep",
+        /// In results in which an instruction is near certain.
+        Suspicious = "suspicious",
+        Remove = "remove",
     }
 }
 
@@ -132,125 +109,66 @@ pub struct Content {
     hidden_html: Option<Ruled<HiddenHtml>>,
 }
 
-const CONTENT: &[Key] = &[
-    Key {
-        name: "definitions",
-        kind: Kind::Word(&["block", "alert", "off"]),
-        default: "alert",
-        about: "What happens to a tool whose definition contains instructions to the model. Hidden characters in a definition hide the tool unless this is `off`.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "results",
-        kind: Kind::Word(&["block", "advise", "alert", "off"]),
-        default: "advise",
-        about: "What happens to a result that contains instructions to the model; `advise` puts a sentence in front of it.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "requests",
-        kind: Kind::Word(&["block", "alert", "off"]),
-        default: "block",
-        about: "What happens to a request of a server (sampling, elicitation) that contains instructions to the model.",
-        example: "alert",
-        ..KEY
-    },
-    Key {
-        name: "arguments",
-        kind: Kind::Word(&["block", "alert", "off"]),
-        default: "alert",
-        about: "What happens to a call with a harmful command in its arguments, such as a reverse shell.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "sanitize",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether terminal control characters are removed from servers' texts, and hidden HTML as `hidden_html` says by default.",
-        example: "false",
-        ..KEY
-    },
-    Key {
-        name: "hidden_html",
-        kind: Kind::Word(&["remove", "suspicious", "keep"]),
-        default: "suspicious",
-        about: "Whether HTML that a page does not show (comments, hidden elements and inputs, `noscript`, frames without a size) is removed from results: always, if an instruction is near certain, or never. An agent that edits pages needs their \
-            comments.",
-        example: "remove",
-        ..KEY
-    },
-];
+const CONTENT: &[Key] = keys! {
+    /// What happens to a tool whose definition contains instructions to the model. Hidden characters in a definition
+    /// hide the tool unless this is `off`.
+    "definitions": Kind::Word(&["block", "alert", "off"]), default: "alert", example: "block";
+    /// What happens to a result that contains instructions to the model; `advise` puts a sentence in front of it.
+    "results": Kind::Word(&["block", "advise", "alert", "off"]), default: "advise", example: "block";
+    /// What happens to a request of a server (sampling, elicitation) that contains instructions to the model.
+    "requests": Kind::Word(&["block", "alert", "off"]), default: "block", example: "alert";
+    /// What happens to a call with a harmful command in its arguments, such as a reverse shell.
+    "arguments": Kind::Word(&["block", "alert", "off"]), default: "alert", example: "block";
+    /// Whether terminal control characters are removed from servers' texts, and hidden HTML as `hidden_html` says by
+    /// default.
+    "sanitize": Kind::Flag, default: "true", example: "false";
+    /// Whether HTML that a page does not show (comments, hidden elements and inputs, `noscript`, frames without a size)
+    /// is removed from results: always, if an instruction is near certain, or never. An agent that edits pages needs
+    /// their comments.
+    "hidden_html": Kind::Word(&["remove", "suspicious", "keep"]), default: "suspicious", example: "remove";
+};
 
 impl Section<McpPolicy> for Content {
-    const KEYS: &'static [Key] = &[Key {
-        name: "content",
-        kind: Kind::Map(CONTENT),
-        about: "Texts of servers that try to instruct a model. A finding is a guess, so little is refused by default.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Texts of servers that try to instruct a model. A finding is a guess, so little is refused by default.
+        "content": Kind::Map(CONTENT);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("content").and_then(|here| reader.map(&here, CONTENT)) else {
-            return Self::default();
-        };
+        let Some(fields) = reader.within(fields, "content", CONTENT) else { return Self::default() };
         Self {
-            definitions: reader.word(fields.find("definitions"), &WORDS),
-            results: reader.word(fields.find("results"), &WORDS),
-            requests: reader.word(fields.find("requests"), &WORDS),
-            arguments: reader.word(fields.find("arguments"), &WORDS),
+            definitions: reader.word(fields.find("definitions"), OnFinding::WORDS),
+            results: reader.word(fields.find("results"), OnFinding::WORDS),
+            requests: reader.word(fields.find("requests"), OnFinding::WORDS),
+            arguments: reader.word(fields.find("arguments"), OnFinding::WORDS),
             sanitize: reader.boolean(fields.find("sanitize")),
-            hidden_html: reader.word(fields.find("hidden_html"), &HIDDEN),
+            hidden_html: reader.word(fields.find("hidden_html"), HiddenHtml::WORDS),
         }
     }
 
     fn merge(&self, below: &mut McpPolicy) {
         let in_force = &mut below.content;
-        for (name, written, slot) in [
-            ("definitions", &self.definitions, &mut in_force.definitions),
-            ("results", &self.results, &mut in_force.results),
-            ("requests", &self.requests, &mut in_force.requests),
-            ("arguments", &self.arguments, &mut in_force.arguments),
-        ] {
-            if let Some(written) = written {
-                *slot = written.value;
-                in_force.written.insert(name, written.rule.clone());
-            }
-        }
-        if let Some(written) = &self.sanitize {
-            in_force.sanitize = written.value;
-            in_force.written.insert("sanitize", written.rule.clone());
-        }
-        if let Some(written) = &self.hidden_html {
-            in_force.hidden_html = Some(written.value);
-            in_force.written.insert("hidden_html", written.rule.clone());
+        let written = &mut in_force.written;
+        set_key("definitions", &self.definitions, &mut in_force.definitions, written);
+        set_key("results", &self.results, &mut in_force.results, written);
+        set_key("requests", &self.requests, &mut in_force.requests, written);
+        set_key("arguments", &self.arguments, &mut in_force.arguments, written);
+        set_key("sanitize", &self.sanitize, &mut in_force.sanitize, written);
+        if let Some(hidden) = &self.hidden_html {
+            in_force.hidden_html = Some(hidden.value);
+            written.insert("hidden_html", hidden.rule.clone());
         }
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
         let message = "less is looked for with this file than without it";
-        for (written, in_force) in [
-            (&self.definitions, base.content.definitions),
-            (&self.results, base.content.results),
-            (&self.requests, base.content.requests),
-            (&self.arguments, base.content.arguments),
-        ] {
-            if let Some(written) = written.as_ref().filter(|written| written.value < in_force) {
-                narrowing.refuse(&written.rule, message);
-            }
-        }
-        if let Some(written) =
-            self.sanitize.as_ref().filter(|written| !written.value && base.content.sanitize)
-        {
-            narrowing.refuse(&written.rule, message);
-        }
-        if let Some(written) =
-            self.hidden_html.as_ref().filter(|written| written.value < base.content.hidden_html())
-        {
-            narrowing.refuse(&written.rule, message);
-        }
+        let before = &base.content;
+        narrowing.refuse_if(&self.definitions, |own| *own < before.definitions, message);
+        narrowing.refuse_if(&self.results, |own| *own < before.results, message);
+        narrowing.refuse_if(&self.requests, |own| *own < before.requests, message);
+        narrowing.refuse_if(&self.arguments, |own| *own < before.arguments, message);
+        narrowing.refuse_if(&self.sanitize, |own| !own && before.sanitize, message);
+        narrowing.refuse_if(&self.hidden_html, |own| *own < before.hidden_html(), message);
         self.merge(base);
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::describe::Lines;
 use crate::domain;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{HostPattern, NetworkRule, RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::network::{HostRule, Precedence};
@@ -113,47 +113,27 @@ pub struct Credentials {
     entries: List<Credential>,
 }
 
-const CREDENTIAL: &[Key] = &[
-    Key {
-        name: "host",
-        default: "required",
-        about: "One name, with a port if that is not 443. The secret goes nowhere else.",
-        ..KEY
-    },
-    Key {
-        name: "from",
-        default: "required",
-        about: "Where the session gets the secret: `gh` (`gh auth token`), `git-credential` (`git credential fill`), `netrc`, \
-            `keyring` (`secret-tool`), `env:NAME`, or `file:PATH` (readable only for the user).",
-        ..KEY
-    },
-    Key {
-        name: "as",
-        kind: Kind::Whole(&Kind::Text),
-        default: "`gh`: GH_TOKEN and GITHUB_TOKEN, for your own server GH_ENTERPRISE_TOKEN and GITHUB_ENTERPRISE_TOKEN; `env:NAME`: NAME; else none",
-        about: "Variables that hold the placeholder inside.",
-        ..KEY
-    },
-    Key {
-        name: "allow",
-        kind: Kind::Whole(&Kind::Text),
-        default: "what reads: `GET /**`, `HEAD /**`, `POST /**/git-upload-pack`",
-        about: "The requests that the secret goes on, as `METHOD /path`. Pushing is `POST /OWNER/NAME/git-receive-pack`.",
-        ..KEY
-    },
-];
+const CREDENTIAL: &[Key] = keys! {
+    /// One name, with a port if that is not 443. The secret goes nowhere else.
+    "host": Kind::Text, default: "required";
+    /// Where the session gets the secret: `gh` (`gh auth token`), `git-credential` (`git credential fill`), `netrc`,
+    /// `keyring` (`secret-tool`), `env:NAME`, or `file:PATH` (readable only for the user).
+    "from": Kind::Text, default: "required";
+    /// Variables that hold the placeholder inside.
+    "as": Kind::Whole(&Kind::Text),
+        default: "`gh`: GH_TOKEN and GITHUB_TOKEN, for your own server GH_ENTERPRISE_TOKEN and GITHUB_ENTERPRISE_TOKEN; `env:NAME`: NAME; else none";
+    /// The requests that the secret goes on, as `METHOD /path`. Pushing is `POST /OWNER/NAME/git-receive-pack`.
+    "allow": Kind::Whole(&Kind::Text),
+        default: "what reads: `GET /**`, `HEAD /**`, `POST /**/git-upload-pack`";
+};
 
 impl Section<AgentPolicy> for Credentials {
-    const KEYS: &'static [Key] = &[Key {
-        name: "credentials",
-        kind: Kind::List(&Kind::Map(CREDENTIAL)),
-        default: "none",
-        about: "Secrets that the session adds to the agent's requests in place of placeholders. They are never \
-        visible inside. See \
-            docs/credentials.md.",
-        example: "[{host: github.com, from: gh, allow: [\"GET /**\", \"POST /*/*/git-upload-pack\"]}]",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Secrets that the session adds to the agent's requests in place of placeholders. They are never visible
+        /// inside. See docs/credentials.md.
+        "credentials": Kind::List(&Kind::Map(CREDENTIAL)), default: "none",
+            example: "[{host: github.com, from: gh, allow: [\"GET /**\", \"POST /*/*/git-upload-pack\"]}]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self { entries: reader.adding(fields.find("credentials"), credential) }
@@ -176,10 +156,7 @@ impl Section<AgentPolicy> for Credentials {
                 }
                 None => narrowing.refuse(
                     &entry.rule,
-                    format!(
-                        "no credential of '{}' goes on these requests without this file",
-                        entry.value.host
-                    ),
+                    format!("this file would add a credential of '{}' to more requests", entry.value.host),
                 ),
             }
         }
@@ -215,16 +192,13 @@ pub fn is_github(host: &str) -> bool {
 fn credential(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Credential> {
     let fields = reader.map(here, CREDENTIAL)?;
     let (Some(host), Some(from)) = (fields.find("host"), fields.find("from")) else {
-        let help = "write `{host: HOST, from: gh}`".to_owned();
-        reader.problem(here, "this entry needs a `host` and `from`", Some(help));
-        return None;
+        return reader.fault(here, "this entry needs a `host` and `from`", "write `{host: HOST, from: gh}`");
     };
     let (text, source) = (reader.text(&host)?, reader.text(&from)?);
     let source = match Source::parse(&source) {
         Ok(source) => source,
         Err(help) => {
-            reader.problem(&from, "secrets do not come from there", Some(help));
-            return None;
+            return reader.fault(&from, "secrets do not come from there", help);
         }
     };
     let parsed = domain::parse_rule(&text);
@@ -232,16 +206,14 @@ fn credential(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Credential> {
         Ok((HostPattern::Exact(name), [])) => (name.clone(), 443),
         Ok((HostPattern::Exact(name), [port])) => (name.clone(), *port),
         _ => {
-            let help = "write one name, such as `git.example.com` or `git.example.com:8443`".to_owned();
-            reader.problem(&host, "a credential belongs to one host", Some(help));
-            return None;
+            let help = "write one name, such as `git.example.com` or `git.example.com:8443`";
+            return reader.fault(&host, "a credential belongs to one host", help);
         }
     };
     let variables = reader.list(fields.find("as"), |reader, here| {
         let name = reader.text(here)?;
         if !is_variable(&name) {
-            reader.problem(here, format!("`{name}` is not a variable name"), None);
-            return None;
+            return reader.fault(here, format!("`{name}` is not a variable name"), None);
         }
         Some(name)
     });
@@ -253,12 +225,7 @@ fn credential(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Credential> {
     };
     let requests = match reader.list(fields.find("allow"), network::request) {
         Some(list) if list.value.is_empty() => {
-            reader.problem(
-                here,
-                "an empty `allow` uses the secret for nothing",
-                Some("remove the entry".to_owned()),
-            );
-            return None;
+            return reader.fault(here, "an empty `allow` uses the secret for nothing", "remove the entry");
         }
         Some(list) => list.value,
         None => {

@@ -3,32 +3,29 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
 use crate::glob;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{OnFlow, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
-use crate::section::{Section, merge_key};
+use crate::section::{Section, merge_keys};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
-/// The kind of a tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToolKind {
-    Read,
-    Write,
-    Send,
-    Compute,
+words! {
+    /// The kind of a tool.
+    pub enum ToolKind {
+        Read = "read",
+        Write = "write",
+        Send = "send",
+        Compute = "compute",
+    }
 }
 
-const KINDS: [(&str, ToolKind); 4] = [
-    ("read", ToolKind::Read),
-    ("write", ToolKind::Write),
-    ("send", ToolKind::Send),
-    ("compute", ToolKind::Compute),
-];
-
+/// The words for calls that only a written section judges.
 const FLOWS: [(&str, OnFlow); 3] = [("alert", OnFlow::Alert), ("ask", OnFlow::Ask), ("block", OnFlow::Block)];
 
 /// The policy in force. `None` is the default, which the methods return.
@@ -139,110 +136,57 @@ impl CrossServerPolicy {
     }
 }
 
-const ENABLED: Key = Key {
-    name: "enabled",
-    kind: Kind::Flag,
-    default: "true",
-    about: "Whether this check is on.",
-    example: "true",
-    ..KEY
+const SHADOW_TOOL: &[Key] = keys! {
+    /// Whether this check is on.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// Whether similar names of servers are reported.
+    "similarity_check": Kind::Flag, default: "true", example: "true";
+    /// How much alike two names of servers are (Damerau-Levenshtein, 1 is the same).
+    "similarity_threshold": Kind::Share, default: "0.85", example: "0.85";
 };
-
-const fn a_window(default: &'static str, about: &'static str) -> Key {
-    Key { name: "window", kind: Kind::Duration, default, about, example: "30s", ..KEY }
-}
-
-const SHADOW_TOOL: &[Key] = &[
-    ENABLED,
-    Key {
-        name: "similarity_check",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether similar names of servers are reported.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "similarity_threshold",
-        kind: Kind::Share,
-        default: "0.85",
-        about: "How much alike two names of servers are (Damerau-Levenshtein, 1 is the same).",
-        example: "0.85",
-        ..KEY
-    },
-];
-const READ_THEN_SEND: &[Key] = &[ENABLED, a_window("30s", "How long a read counts.")];
-const BURST: &[Key] = &[
-    ENABLED,
-    Key {
-        name: "max_calls",
-        kind: Kind::Number(1, u32::MAX as u64),
-        default: "10",
-        about: "Calls of one server in the window; blocked ones do not count.",
-        example: "10",
-        ..KEY
-    },
-    a_window("5s", "How long a call counts."),
-];
-const CROSS_SERVER_FLOW: &[Key] = &[
-    ENABLED,
-    Key {
-        name: "same_turn_only",
-        kind: Kind::Flag,
-        default: "true",
-        about: "A read counts until the user's next message, however long that takes. Turns are known where the model's answers are checked (`llm`); elsewhere, and with `false`, the window decides.",
-        example: "true",
-        ..KEY
-    },
-    a_window("30s", "How long a read counts."),
-];
-const CROSS_SERVER: &[Key] = &[
-    ENABLED,
-    Key {
-        name: "shadow_tool",
-        kind: Kind::Map(SHADOW_TOOL),
-        default: "on",
-        about: "A tool with the name of another server's: both are hidden and refused. Without the section, and with `enabled: false`, they are only reported. A name that looks the same but is spelled with other letters is always refused.",
-        ..KEY
-    },
-    Key {
-        name: "read_then_send",
-        kind: Kind::Map(READ_THEN_SEND),
-        default: "on with the section",
-        about: "Something is read from one server and then sent with another: the send is refused.",
-        ..KEY
-    },
-    Key {
-        name: "burst",
-        kind: Kind::Map(BURST),
-        default: "on with the section",
-        about: "Many calls of one server in a short time: further ones are refused.",
-        ..KEY
-    },
-    Key {
-        name: "cross_server_flow",
-        kind: Kind::Map(CROSS_SERVER_FLOW),
-        default: "on with the section",
-        about: "Something is read from one server and then written, computed with or given to an unknown tool of another.",
-        ..KEY
-    },
-    Key {
-        name: "on_flow",
-        kind: Kind::Word(&["block", "ask", "alert"]),
-        default: "block",
-        about: "What happens to such a call if it contains no visible data of the read. `exfiltration` judges visible data, however old the read is.",
-        example: "ask",
-        ..KEY
-    },
-    Key {
-        name: "kinds",
-        kind: Kind::Names(&Kind::Word(&["read", "write", "send", "compute"])),
+const READ_THEN_SEND: &[Key] = keys! {
+    /// Whether this check is on.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// How long a read counts.
+    "window": Kind::Duration, default: "30s", example: "30s";
+};
+const BURST: &[Key] = keys! {
+    /// Whether this check is on.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// Calls of one server in the window; blocked ones do not count.
+    "max_calls": Kind::Number(1, u32::MAX as u64), default: "10", example: "10";
+    /// How long a call counts.
+    "window": Kind::Duration, default: "5s", example: "30s";
+};
+const CROSS_SERVER_FLOW: &[Key] = keys! {
+    /// Whether this check is on.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// A read counts until the user's next message, however long that takes. Turns are known where the model's answers
+    /// are checked (`llm`); elsewhere, and with `false`, the window decides.
+    "same_turn_only": Kind::Flag, default: "true", example: "true";
+    /// How long a read counts.
+    "window": Kind::Duration, default: "30s", example: "30s";
+};
+const CROSS_SERVER: &[Key] = keys! {
+    /// Whether this check is on.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// A tool with the name of another server's: both are hidden and refused. Without the section, and with `enabled:
+    /// false`, they are only reported. A name that looks the same but is spelled with other letters is always refused.
+    "shadow_tool": Kind::Map(SHADOW_TOOL), default: "on";
+    /// Something is read from one server and then sent with another: the send is refused.
+    "read_then_send": Kind::Map(READ_THEN_SEND), default: "on with the section";
+    /// Many calls of one server in a short time: further ones are refused.
+    "burst": Kind::Map(BURST), default: "on with the section";
+    /// Something is read from one server and then written, computed with or given to an unknown tool of another.
+    "cross_server_flow": Kind::Map(CROSS_SERVER_FLOW), default: "on with the section";
+    /// What happens to such a call if it contains no visible data of the read. `exfiltration` judges visible data,
+    /// however old the read is.
+    "on_flow": Kind::Word(&["block", "ask", "alert"]), default: "block", example: "ask";
+    /// The kind of a tool, by name or `SERVER/TOOL`; `*` matches any text.
+    "kinds": Kind::Names(&Kind::Word(&["read", "write", "send", "compute"])),
         default: "the verb in a tool's name, and what its annotations add",
-        about: "The kind of a tool, by name or `SERVER/TOOL`; `*` matches any text.",
-        example: "{\"mail/compose\": send}",
-        ..KEY
-    },
-];
+        example: "{\"mail/compose\": send}";
+};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CrossServer {
@@ -250,58 +194,41 @@ pub struct CrossServer {
 }
 
 impl Section<McpPolicy> for CrossServer {
-    const KEYS: &'static [Key] = &[Key {
-        name: "cross_server",
-        kind: Kind::Map(CROSS_SERVER),
-        default: "similar names",
-        about: "Checks that look at several servers together.",
-        example: "{enabled: true}",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Checks that look at several servers together.
+        "cross_server": Kind::Map(CROSS_SERVER), default: "similar names", example: "{enabled: true}";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let here = fields.find("cross_server");
-        let Some((here, fields)) =
-            here.and_then(|here| Some((here.clone(), reader.map(&here, CROSS_SERVER)?)))
-        else {
-            return Self::default();
-        };
+        let Some(here) = fields.find("cross_server") else { return Self::default() };
+        let Some(fields) = reader.map(&here, CROSS_SERVER) else { return Self::default() };
         let mut written = CrossServerPolicy {
             rule: Some(reader.rule(&here)),
             enabled: reader.boolean(fields.find("enabled")),
             ..CrossServerPolicy::default()
         };
-        if let Some(part) = fields.find("shadow_tool").and_then(|here| reader.map(&here, SHADOW_TOOL)) {
+        if let Some(part) = reader.within(&fields, "shadow_tool", SHADOW_TOOL) {
             written.shadow = reader.boolean(part.find("enabled"));
             written.similarity = reader.boolean(part.find("similarity_check"));
             written.threshold = reader.share(part.find("similarity_threshold"));
         }
-        if let Some(part) = fields.find("read_then_send").and_then(|here| reader.map(&here, READ_THEN_SEND)) {
+        if let Some(part) = reader.within(&fields, "read_then_send", READ_THEN_SEND) {
             written.read_then_send = reader.boolean(part.find("enabled"));
             written.send_window_ms = reader.duration(part.find("window"));
         }
-        if let Some(part) = fields.find("burst").and_then(|here| reader.map(&here, BURST)) {
+        if let Some(part) = reader.within(&fields, "burst", BURST) {
             written.burst = reader.boolean(part.find("enabled"));
             written.burst_calls = reader.number(part.find("max_calls"), 1, u64::from(u32::MAX));
             written.burst_window_ms = reader.duration(part.find("window"));
         }
-        if let Some(part) =
-            fields.find("cross_server_flow").and_then(|here| reader.map(&here, CROSS_SERVER_FLOW))
-        {
+        if let Some(part) = reader.within(&fields, "cross_server_flow", CROSS_SERVER_FLOW) {
             written.flow = reader.boolean(part.find("enabled"));
             written.same_turn_only = reader.boolean(part.find("same_turn_only"));
             written.flow_window_ms = reader.duration(part.find("window"));
         }
         written.on_flow = reader.word(fields.find("on_flow"), &FLOWS);
-        if let Some(here) = fields.find("kinds")
-            && let Some(names) = reader.names(&here)
-        {
-            for (name, here) in names.all() {
-                if let Some(kind) = reader.word(Some(here), &KINDS) {
-                    written.kinds.insert(name.to_owned(), kind);
-                }
-            }
-        }
+        written.kinds =
+            reader.named(fields.find("kinds"), |reader, here| reader.word(Some(here), ToolKind::WORDS));
         Self { written }
     }
 
@@ -310,19 +237,8 @@ impl Section<McpPolicy> for CrossServer {
         if own.rule.is_some() {
             below.rule.clone_from(&own.rule);
         }
-        merge_key(&own.enabled, &mut below.enabled);
-        merge_key(&own.shadow, &mut below.shadow);
-        merge_key(&own.similarity, &mut below.similarity);
-        merge_key(&own.threshold, &mut below.threshold);
-        merge_key(&own.read_then_send, &mut below.read_then_send);
-        merge_key(&own.send_window_ms, &mut below.send_window_ms);
-        merge_key(&own.burst, &mut below.burst);
-        merge_key(&own.burst_calls, &mut below.burst_calls);
-        merge_key(&own.burst_window_ms, &mut below.burst_window_ms);
-        merge_key(&own.flow, &mut below.flow);
-        merge_key(&own.same_turn_only, &mut below.same_turn_only);
-        merge_key(&own.flow_window_ms, &mut below.flow_window_ms);
-        merge_key(&own.on_flow, &mut below.on_flow);
+        merge_keys!(own => below; enabled, shadow, similarity, threshold, read_then_send, send_window_ms, burst);
+        merge_keys!(own => below; burst_calls, burst_window_ms, flow, same_turn_only, flow_window_ms, on_flow);
         below.kinds.extend(own.kinds.clone());
     }
 
@@ -331,7 +247,7 @@ impl Section<McpPolicy> for CrossServer {
         let Some(rule) = &self.written.rule else { return };
         let switches_off = self.written.enabled.as_ref().is_some_and(|enabled| !enabled.value);
         if switches_off || base.cross_server.rule.is_some() {
-            narrowing.refuse(rule, "calls across servers are looked at as without this file");
+            narrowing.refuse(rule, "this file would change `cross_server`");
             return;
         }
         self.merge(base);
@@ -351,11 +267,8 @@ impl Section<McpPolicy> for CrossServer {
             policy.similarity().map(|share| format!("servers whose names are alike ({share})")),
             policy.send_window().map(|time| format!("sends within {} of a read", seconds(time))),
             policy.flow_window().map(|time| format!("writes within {} of a read", seconds(time))),
-            (policy.on_flow() != OnFlow::Block).then(|| {
-                let word = FLOWS.iter().find(|(_, known)| *known == policy.on_flow());
-                format!("these {}", word.map_or("", |(word, _)| *word))
-            }),
-            (!policy.kinds.is_empty()).then(|| format!("{} kinds of tools as written", policy.kinds.len())),
+            (policy.on_flow() != OnFlow::Block).then(|| format!("these {}", policy.on_flow().as_str())),
+            (!policy.kinds.is_empty()).then(|| format!("{} entries in `kinds`", policy.kinds.len())),
             policy.burst().map(|(calls, time)| format!("more than {calls} calls in {}", seconds(time))),
         ];
         lines.add(&name, parts.into_iter().flatten().collect::<Vec<_>>().join(", "), rule);

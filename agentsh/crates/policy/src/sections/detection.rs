@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use agentsh_base::words;
 use serde::{Deserialize, Serialize};
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{KEY, Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
@@ -16,29 +17,17 @@ use crate::sections::content::OnFinding;
 use crate::sections::rules::{Pattern, pattern};
 use crate::types::{RuleRef, ServerId};
 
-/// The severity of a finding or an advisory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Severity {
-    Low,
-    Medium,
-    High,
-    Critical,
-}
-
-impl Severity {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        SEVERITIES.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| *word)
+words! {
+    /// The severity of a finding or an advisory.
+    #[derive(PartialOrd, Ord, Deserialize, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Severity {
+        Low = "low",
+        Medium = "medium",
+        High = "high",
+        Critical = "critical",
     }
 }
-
-pub(super) const SEVERITIES: [(&str, Severity); 4] = [
-    ("low", Severity::Low),
-    ("medium", Severity::Medium),
-    ("high", Severity::High),
-    ("critical", Severity::Critical),
-];
 
 /// A pattern of the policy's own.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,14 +40,16 @@ pub struct CustomPattern {
     pub description: Option<String>,
 }
 
-/// The outcome of a server's request to the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnRequest {
-    /// The text passes without being searched.
-    Allow,
-    /// It goes through, and is recorded.
-    Alert,
-    Block,
+words! {
+    /// The outcome of a server's request to the client.
+    #[derive(PartialOrd, Ord)]
+    pub enum OnRequest {
+        /// The text passes without being searched.
+        Allow = "allow",
+        /// It goes through, and is recorded.
+        Alert = "alert",
+        Block = "block",
+    }
 }
 
 const REQUESTS: [(&str, OnRequest); 3] =
@@ -99,65 +90,44 @@ const ACTION: Key = Key {
     about: "What happens to a tool whose definition has a finding of this severity; `hide` and `block` leave it out and refuse its calls.",
     ..KEY
 };
-const PATTERN: &[Key] = &[
-    Key { name: "name", default: "required", about: "Its name.", ..KEY },
-    Key {
-        name: "pattern",
-        default: "required",
-        about: "A regular expression (of the crate `regex`: linear time, without look-around).",
-        ..KEY
-    },
-    Key { name: "category", default: "custom", about: "Its category.", ..KEY },
-    Key { name: "severity", kind: SEVERITY, default: "high", about: "Its severity.", ..KEY },
-    Key { name: "description", default: "none", about: "Shown in refusals and events.", ..KEY },
-];
+const PATTERN: &[Key] = keys! {
+    /// Its name.
+    "name": Kind::Text, default: "required";
+    /// A regular expression (of the crate `regex`: linear time, without look-around).
+    "pattern": Kind::Text, default: "required";
+    /// Its category.
+    "category": Kind::Text, default: "custom";
+    /// Its severity.
+    "severity": SEVERITY, default: "high";
+    /// Shown in refusals and events.
+    "description": Kind::Text, default: "none";
+};
 const LEVEL_KEYS: &[Key] = &[
     Key { name: "low", ..ACTION },
     Key { name: "medium", ..ACTION },
     Key { name: "high", ..ACTION },
     Key { name: "critical", example: "hide", ..ACTION },
 ];
-const DETECTION: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "`true` also searches for the documented pattern set, in definitions and in results; `false` is another way to \
-            write `content: {definitions: off}`.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "actions",
-        kind: Kind::Map(LEVEL_KEYS),
-        default: "none",
-        about: "What happens to a tool, by the severity of its worst finding.",
-        ..KEY
-    },
-    Key {
-        name: "custom_patterns",
-        kind: Kind::Whole(&Kind::Map(PATTERN)),
-        default: "none",
-        about: "Your own patterns, searched for in definitions and in results. A match has the severity of its pattern: \
-            `high` and `critical` count like a finding that would block.",
-        example: "[{name: internal, pattern: \"corp\\\\.example\", severity: low}]",
-        ..KEY
-    },
-];
+const DETECTION: &[Key] = keys! {
+    /// `true` also searches for the documented pattern set, in definitions and in results; `false` is another way to
+    /// write `content: {definitions: off}`.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// What happens to a tool, by the severity of its worst finding.
+    "actions": Kind::Map(LEVEL_KEYS), default: "none";
+    /// Your own patterns, searched for in definitions and in results. A match has the severity of its pattern: `high`
+    /// and `critical` count like a finding that would block.
+    "custom_patterns": Kind::Whole(&Kind::Map(PATTERN)), default: "none",
+        example: "[{name: internal, pattern: \"corp\\\\.example\", severity: low}]";
+};
 
 impl Section<McpPolicy> for Detection {
-    const KEYS: &'static [Key] = &[Key {
-        name: "detection",
-        kind: Kind::Map(DETECTION),
-        default: "none",
-        about: "Findings in definitions of tools, prompts and resources.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Findings in definitions of tools, prompts and resources.
+        "detection": Kind::Map(DETECTION), default: "none";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("detection").and_then(|here| reader.map(&here, DETECTION)) else {
-            return Self::default();
-        };
+        let Some(fields) = reader.within(fields, "detection", DETECTION) else { return Self::default() };
         let mut actions = BTreeMap::new();
         if let Some(here) = fields.find("actions")
             && let Some(names) = reader.map(&here, LEVEL_KEYS)
@@ -168,9 +138,9 @@ impl Section<McpPolicy> for Detection {
                 ("hide", OnFinding::Block),
                 ("block", OnFinding::Block),
             ];
-            for (name, level) in SEVERITIES {
+            for (name, level) in Severity::WORDS {
                 if let Some(action) = reader.word(names.find(name), &words) {
-                    actions.insert(level, action);
+                    actions.insert(*level, action);
                 }
             }
         }
@@ -200,10 +170,8 @@ impl Section<McpPolicy> for Detection {
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let off = self.enabled.as_ref().filter(|enabled| !enabled.value);
-        if let Some(enabled) = off.filter(|_| base.content.definitions != OnFinding::Off) {
-            narrowing.refuse(&enabled.rule, LAXER);
-        }
+        let is_on = base.content.definitions != OnFinding::Off;
+        narrowing.refuse_if(&self.enabled, |enabled| !enabled && is_on, LAXER);
         for (level, action) in &self.actions {
             let in_force =
                 base.detection.actions.get(level).map_or(base.content.definitions, |rule| rule.value);
@@ -243,7 +211,7 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomPattern> {
     }
     let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
     let (name, category, description) = (text("name"), text("category"), text("description"));
-    let severity = reader.word(fields.find("severity"), &SEVERITIES);
+    let severity = reader.word(fields.find("severity"), Severity::WORDS);
     let pattern = fields.find("pattern").and_then(|here| pattern(reader, &here));
     Some(CustomPattern {
         name: name?,
@@ -260,33 +228,19 @@ pub struct OutputInspection {
     written: Option<Ruled<OnFinding>>,
 }
 
-const OUTPUT_INSPECTION: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "`true` also searches for the documented pattern set; `false` is another way to write `content: {results: off}`.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "on_detection",
-        kind: Kind::Word(&["block", "advise", "alert", "allow"]),
-        default: "`content.results`",
-        about: "What happens to a result in which something was found; another way to write `content.results`.",
-        example: "block",
-        ..KEY
-    },
-];
+const OUTPUT_INSPECTION: &[Key] = keys! {
+    /// `true` also searches for the documented pattern set; `false` is another way to write `content: {results: off}`.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// What happens to a result in which something was found; another way to write `content.results`.
+    "on_detection": Kind::Word(&["block", "advise", "alert", "allow"]), default: "`content.results`",
+        example: "block";
+};
 
 impl Section<McpPolicy> for OutputInspection {
-    const KEYS: &'static [Key] = &[Key {
-        name: "output_inspection",
-        kind: Kind::Map(OUTPUT_INSPECTION),
-        default: "none",
-        about: "Findings in results.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Findings in results.
+        "output_inspection": Kind::Map(OUTPUT_INSPECTION), default: "none";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let here = fields.find("output_inspection");
@@ -316,9 +270,7 @@ impl Section<McpPolicy> for OutputInspection {
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        if let Some(written) = self.written.as_ref().filter(|written| written.value < base.content.results) {
-            narrowing.refuse(&written.rule, LAXER);
-        }
+        narrowing.refuse_if(&self.written, |written| *written < base.content.results, LAXER);
         self.merge(base);
     }
 
@@ -333,48 +285,24 @@ pub struct Sampling {
 }
 
 const REQUEST: Kind = Kind::Word(&["block", "alert", "allow"]);
-const SAMPLING: &[Key] = &[
-    Key {
-        name: "policy",
-        kind: REQUEST,
-        default: "a scan decides: see `content.requests`",
-        about: "What happens to every request of a server for its client's model or user.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "per_server",
-        kind: Kind::Names(&REQUEST),
-        default: "none",
-        about: "The same for one server.",
-        example: "{search: block}",
-        ..KEY
-    },
-];
+const SAMPLING: &[Key] = keys! {
+    /// What happens to every request of a server for its client's model or user.
+    "policy": REQUEST, default: "a scan decides: see `content.requests`", example: "block";
+    /// The same for one server.
+    "per_server": Kind::Names(&REQUEST), default: "none", example: "{search: block}";
+};
 
 impl Section<McpPolicy> for Sampling {
-    const KEYS: &'static [Key] = &[Key {
-        name: "sampling",
-        kind: Kind::Map(SAMPLING),
-        default: "none",
-        about: "Sampling and elicitation: what servers ask of the client, its model and its user.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Sampling and elicitation: what servers ask of the client, its model and its user.
+        "sampling": Kind::Map(SAMPLING), default: "none";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("sampling").and_then(|here| reader.map(&here, SAMPLING)) else {
-            return Self::default();
-        };
-        let mut per_server = BTreeMap::new();
-        if let Some(here) = fields.find("per_server")
-            && let Some(names) = reader.names(&here)
-        {
-            for (name, here) in names.all() {
-                if let Some(word) = reader.word(Some(here), &REQUESTS) {
-                    per_server.insert(ServerId(name.to_owned()), word);
-                }
-            }
-        }
+        let Some(fields) = reader.within(fields, "sampling", SAMPLING) else { return Self::default() };
+        let per_server =
+            reader.named(fields.find("per_server"), |reader, here| reader.word(Some(here), &REQUESTS));
+        let per_server = per_server.into_iter().map(|(name, word)| (ServerId(name), word)).collect();
         Self { policy: reader.word(fields.find("policy"), &REQUESTS), per_server }
     }
 
@@ -390,8 +318,7 @@ impl Section<McpPolicy> for Sampling {
             Some(in_force) => own.value < in_force.value,
             None => own.value < OnRequest::Block,
         };
-        let mut refuse =
-            |rule: &RuleRef| narrowing.refuse(rule, "servers may ask for less without this file");
+        let mut refuse = |rule: &RuleRef| narrowing.refuse(rule, "this file would let servers ask for more");
         if let Some(own) = self.policy.as_ref().filter(|own| is_laxer(own, all.as_ref())) {
             refuse(&own.rule);
         }
@@ -404,12 +331,9 @@ impl Section<McpPolicy> for Sampling {
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        let word = |value| REQUESTS.iter().find(|(_, known)| *known == value).map_or("", |(word, _)| *word);
-        if let Some(all) = &policy.detection.requests {
-            lines.add(&format!("{name}.sampling.policy"), word(all.value), &all.rule);
-        }
+        lines.list(&format!("{name}.sampling.policy"), &policy.detection.requests, |all| all.as_str());
         for (server, own) in &policy.detection.requests_of {
-            lines.add(&format!("{name}.sampling.per_server.{server}"), word(own.value), &own.rule);
+            lines.add(&format!("{name}.sampling.per_server.{server}"), own.value.as_str(), &own.rule);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::describe::Lines;
 use crate::glob;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{EnvPolicy, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
@@ -18,36 +18,21 @@ pub struct Env {
 }
 
 impl Section<ProcessPolicy> for Env {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "env_allow",
-            also: &["allowed_env"],
-            kind: Kind::List(&Kind::Text),
+    #[expect(clippy::needless_update, reason = "one key differs in every field from the usual")]
+    const KEYS: &'static [Key] = keys! {
+        /// Names and patterns of variables that are passed on. A name that ends like a secret's (`_TOKEN`, `_KEY`) and
+        /// one that decides what programs load (`LD_PRELOAD`, `NODE_OPTIONS`) are passed only if their full name is
+        /// listed.
+        "env_allow": Kind::List(&Kind::Text), also: &["allowed_env"],
             default: "only PATH, HOME, USER, SHELL, TERM, LANG, TMPDIR and XDG_RUNTIME_DIR",
-            about: "Names and patterns of variables that are passed on. A name that ends like a secret's (`_TOKEN`, `_KEY`) \
-                and one that decides what programs load (`LD_PRELOAD`, `NODE_OPTIONS`) are passed only if their full name is listed.",
-            example: "[\"CI_*\", GITHUB_TOKEN]",
-            ..KEY
-        },
-        Key {
-            name: "env_deny",
-            also: &["denied_env"],
-            kind: Kind::List(&Kind::Text),
-            default: "nothing",
-            merge: "adds, and wins over every `env_allow` of the layers below",
-            about: "Names and patterns that are not passed on. If `env_allow` is empty, every other variable is passed; an \
-                `env_allow` in the same place takes precedence.",
-            example: "[\"AWS_*\"]",
-        },
-        Key {
-            name: "env_inherit",
-            kind: Kind::Word(&["all", "none"]),
-            default: "none",
-            about: "`all` passes what no list names, except variables that decide what programs load.",
-            example: "all",
-            ..KEY
-        },
-    ];
+            example: "[\"CI_*\", GITHUB_TOKEN]";
+        /// Names and patterns that are not passed on. If `env_allow` is empty, every other variable is passed; an
+        /// `env_allow` in the same place takes precedence.
+        "env_deny": Kind::List(&Kind::Text), also: &["denied_env"], default: "nothing",
+            merge: "adds, and wins over every `env_allow` of the layers below", example: "[\"AWS_*\"]";
+        /// `all` passes what no list names, except variables that decide what programs load.
+        "env_inherit": Kind::Word(&["all", "none"]), default: "none", example: "all";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self {
@@ -91,7 +76,7 @@ impl Section<ProcessPolicy> for Env {
         let base = &mut base.env;
         if let Some(inherit) = &self.inherit {
             if inherit.value && !base.others {
-                narrowing.refuse(&inherit.rule, "the environment is not passed on without this file");
+                narrowing.refuse(&inherit.rule, "this file would pass on the environment");
             }
             base.others &= inherit.value;
             base.inherit_rule = Some(inherit.rule.clone());
@@ -100,7 +85,7 @@ impl Section<ProcessPolicy> for Env {
             for entry in &list.value {
                 let possible = narrowing.possible.iter().any(|profile| covered(&profile.env, &entry.value));
                 if !possible && !covered(base, &entry.value) {
-                    let message = format!("`{}` is not passed on without this file", entry.value);
+                    let message = format!("this file would pass on `{}`", entry.value);
                     narrowing.refuse(&entry.rule, message);
                 }
             }
@@ -141,7 +126,7 @@ fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> Li
     let found: Vec<Here<'_>> = spellings.iter().filter_map(|key| fields.find(key)).collect();
     if let [_, second, ..] = found.as_slice() {
         let help = format!("`{}` means the same; keep one of them", spellings.first().unwrap_or(&""));
-        reader.problem(second, "this list is given twice", Some(help));
+        reader.problem(second, "this list is given twice", help);
     }
     reader.adding(found.into_iter().next(), variable)
 }
@@ -149,9 +134,8 @@ fn names(reader: &mut Reader<'_>, fields: &Fields<'_>, spellings: &[&str]) -> Li
 pub fn variable(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let name = reader.text(here)?;
     if name.contains('=') || name.contains(char::is_whitespace) {
-        let help = "write the name alone; values belong in a server's `env:` map".to_owned();
-        reader.problem(here, "this is not the name of a variable", Some(help));
-        return None;
+        let help = "write only the name; values belong in a server's `env:` map";
+        return reader.fault(here, "this is not the name of a variable", help);
     }
     Some(name)
 }

@@ -2,7 +2,7 @@
 
 use crate::describe::Lines;
 use crate::glob;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::narrow::Narrowing;
 use crate::path;
 use crate::reader::{Fields, Here, List, Reader};
@@ -14,28 +14,24 @@ pub struct Exec {
     pub allow: List<String>,
 }
 
-const EXEC: &[Key] = &[Key {
-    name: "allow",
-    kind: Kind::List(&Kind::Text),
-    default: "every program that can be read",
-    about: "The only programs that may be executed, by absolute path or pattern.",
-    example: "[\"/usr/**\", \"**/target/debug/*\"]",
-    ..KEY
-}];
+const EXEC: &[Key] = keys! {
+    /// The only programs that may be executed, by absolute path or pattern.
+    "allow": Kind::List(&Kind::Text), default: "every program that can be read",
+        example: "[\"/usr/**\", \"**/target/debug/*\"]";
+};
 
 impl Section<ProcessPolicy> for Exec {
-    const KEYS: &'static [Key] =
-        &[Key { name: "exec", kind: Kind::Map(EXEC), about: "What may be executed.", ..KEY }];
+    const KEYS: &'static [Key] = keys! {
+        /// What may be executed.
+        "exec": Kind::Map(EXEC);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(exec) = fields.find("exec").and_then(|here| reader.map(&here, EXEC)) else {
-            return Self::default();
-        };
+        let Some(exec) = reader.within(fields, "exec", EXEC) else { return Self::default() };
         let allow = reader.adding(exec.find("allow"), exec_pattern);
         if let Some(list) = allow.as_ref().filter(|list| list.value.is_empty()) {
-            let help =
-                "name the programs, or remove the key to allow every program that can be seen".to_owned();
-            reader.problem_of_rule(&list.rule, "an empty list would let nothing run", Some(help));
+            let help = "name the programs, or remove the key to allow every program that can be seen";
+            reader.problem_of_rule(&list.rule, "an empty list would let nothing run", help);
         }
         Self { allow }
     }
@@ -57,8 +53,7 @@ impl Section<ProcessPolicy> for Exec {
                             && path::is(&path::written(&outer.value), &inner))
                 });
             if !covered {
-                narrowing
-                    .refuse(&entry.rule, format!("`{}` may not be executed without this file", entry.value));
+                narrowing.refuse(&entry.rule, format!("this file would allow executing `{}`", entry.value));
             }
         }
         base.clone_from(&list.value);
@@ -75,6 +70,5 @@ fn exec_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
         return Some(text);
     }
     let help = format!("write `/usr/bin/{text}`, or `**/{text}` for that name anywhere");
-    reader.problem(here, "a program is named by its absolute path", Some(help));
-    None
+    reader.fault(here, "a program is named by its absolute path", help)
 }

@@ -1,14 +1,14 @@
 //! `sandbox.mcp.exfiltration`, and `flow` of a server.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{
     DataSink, DataSource, ExfiltrationPolicy, FlowPair, FlowRule, HostPattern, MarkerPlace, NetworkRule,
     OnFlow, Ruled,
 };
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_key, merge_keys, merge_list, set_key};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 use crate::{domain, domain::HostError};
@@ -28,129 +28,69 @@ pub struct Exfiltration {
     pub allowed_domains: List<NetworkRule>,
 }
 
-const EXFILTRATION: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether arguments and results are searched.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "on_detection",
-        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "block if the section is present, else alert",
-        about: "What happens to a call in which something was found. `ask`: it waits for a person, see docs/approvals.md.",
-        example: "ask",
-        ..KEY
-    },
-    Key {
-        name: "on_private_to_external",
-        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "ask where a person can answer, else alert once for each pair of servers",
-        about: "What happens to a call that sends data off this machine after private data was read from another \
-        server, whether or not the call carries a copy. A call with only a few numbers, yes or no, or words of a public server passes. The limit is 48 bits in one call and 1024 bits to one server in a session, of which 16 bits may be yes, no and numbers that no server offered.",
-        example: "ask",
-        ..KEY
-    },
-    Key {
-        name: "allow",
-        kind: Kind::List(&Kind::Map(PAIR)),
-        default: "empty",
-        about: "Pairs of servers between which data may go: names or patterns.",
-        example: "[{from: git, to: github}]",
-        ..KEY
-    },
-    Key {
-        name: "pairs",
-        kind: Kind::List(&Kind::Map(RULE)),
-        default: "empty",
-        about: "What holds between some servers in place of `on_private_to_external`: the first entry that names both.",
-        example: "[{from: \"*\", to: tickets, on_private_to_external: block, values: [open, closed]}]",
-        ..KEY
-    },
-    Key {
-        name: "close_after",
-        kind: Kind::Number(1, u32::MAX as u64),
-        default: "3",
-        about: "Number of refused flows from one server to another after which nothing from the first may reach \
-        the second in this session, unless a person allows it.",
-        example: "3",
-        ..KEY
-    },
-    Key {
-        name: "on_opaque",
-        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "what `on_detection` says for what is packed, else alert",
-        about: "What happens to a call to a server that sends data off this machine, after private data was \
-        read from another server, when it carries a compressed file (zip, gzip, PDF and the like), which is not opened, or 256 or more unreadable bytes.",
-        example: "ask",
-        ..KEY
-    },
-    Key {
-        name: "marker",
-        kind: Kind::Word(&["off", "suffix", "prefix", "both", "random_word_boundary"]),
-        default: "suffix if the section is present, else off",
-        about: "Where the invisible marker is put in prose of results; `off` changes no result.",
-        example: "suffix",
-        ..KEY
-    },
-    Key {
-        name: "allowed_domains",
-        kind: Kind::List(&Kind::Text),
-        default: "every host that the server's network rules allow",
-        about: "Hosts that arguments may name. With this list they may name no other host.",
-        example: "[\"*.example.com\"]",
-        ..KEY
-    },
-];
+const EXFILTRATION: &[Key] = keys! {
+    /// Whether arguments and results are searched.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// What happens to a call in which something was found. `ask`: it waits for a person, see docs/approvals.md.
+    "on_detection": Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "block if the section is present, else alert", example: "ask";
+    /// What happens to a call that sends data off this machine after private data was read from another server, whether
+    /// or not the call carries a copy. A call with only a few numbers, yes or no, or words of a public server passes.
+    /// The limit is 48 bits in one call and 1024 bits to one server in a session, of which 16 bits may be yes, no and
+    /// numbers that no server offered.
+    "on_private_to_external": Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "ask where a person can answer, else alert once for each pair of servers", example: "ask";
+    /// Pairs of servers between which data may go: names or patterns.
+    "allow": Kind::List(&Kind::Map(PAIR)), default: "empty", example: "[{from: git, to: github}]";
+    /// What holds between some servers in place of `on_private_to_external`: the first entry that names both.
+    "pairs": Kind::List(&Kind::Map(RULE)), default: "empty",
+        example: "[{from: \"*\", to: tickets, on_private_to_external: block, values: [open, closed]}]";
+    /// Number of refused flows from one server to another after which nothing from the first may reach the second in
+    /// this session, unless a person allows it.
+    "close_after": Kind::Number(1, u32::MAX as u64), default: "3", example: "3";
+    /// What happens to a call to a server that sends data off this machine, after private data was read from another
+    /// server, when it carries a compressed file (zip, gzip, PDF and the like), which is not opened, or 256 or more
+    /// unreadable bytes.
+    "on_opaque": Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "what `on_detection` says for what is packed, else alert", example: "ask";
+    /// Where the invisible marker is put in prose of results; `off` changes no result.
+    "marker": Kind::Word(&["off", "suffix", "prefix", "both", "random_word_boundary"]),
+        default: "suffix if the section is present, else off", example: "suffix";
+    /// Hosts that arguments may name. With this list they may name no other host.
+    "allowed_domains": Kind::List(&Kind::Text), default: "every host that the server's network rules allow",
+        example: "[\"*.example.com\"]";
+};
 
-const PAIR: &[Key] = &[
-    Key { name: "from", default: "required", about: "Whose results.", ..KEY },
-    Key { name: "to", default: "required", about: "Whose arguments.", ..KEY },
-];
+const PAIR: &[Key] = keys! {
+    /// Whose results.
+    "from": Kind::Text, default: "required";
+    /// Whose arguments.
+    "to": Kind::Text, default: "required";
+};
 
-const RULE: &[Key] = &[
-    Key { name: "from", default: "required", about: "Whose results: a name or a pattern.", ..KEY },
-    Key { name: "to", default: "required", about: "Whose arguments: a name or a pattern.", ..KEY },
-    Key {
-        name: "on_private_to_external",
-        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "that of the section",
-        about: "As the key of the same name in the section. `allow` passes calls that carry no copy.",
-        ..KEY
-    },
-    Key {
-        name: "values",
-        kind: Kind::List(&Kind::Text),
-        default: "none",
-        about: "Texts that may be sent: a call with nothing else in it passes, like a call with only a few numbers.",
-        ..KEY
-    },
-];
+const RULE: &[Key] = keys! {
+    /// Whose results: a name or a pattern.
+    "from": Kind::Text, default: "required";
+    /// Whose arguments: a name or a pattern.
+    "to": Kind::Text, default: "required";
+    /// As the key of the same name in the section. `allow` passes calls that carry no copy.
+    "on_private_to_external": Kind::Word(&["block", "ask", "alert", "allow"]), default: "that of the section";
+    /// Texts that may be sent: a call with nothing else in it passes, like a call with only a few numbers.
+    "values": Kind::List(&Kind::Text), default: "none";
+};
 
 /// `flow` of a server.
-pub const FLOW: &[Key] = &[
-    Key {
-        name: "source",
-        kind: Kind::Word(&["private", "shareable", "public"]),
-        default: "what its profile says, else private",
-        about: "Label of its results. `shareable`: prose and code may go to other servers, secrets and personal data may \
-            not.",
-        example: "public",
-        ..KEY
-    },
-    Key {
-        name: "sink",
-        kind: Kind::Word(&["local", "external"]),
-        default: "what its profile says, else external",
-        about: "Label of data that is sent to it: does it stay on this machine?",
-        example: "local",
-        ..KEY
-    },
-];
+pub const FLOW: &[Key] = keys! {
+    /// Label of its results. `shareable`: prose and code may go to other servers, secrets and personal data may not.
+    "source": Kind::Word(&["private", "shareable", "public"]), default: "what its profile says, else private",
+        example: "public";
+    /// Label of data that is sent to it: does it stay on this machine?
+    "sink": Kind::Word(&["local", "external"]), default: "what its profile says, else external",
+        example: "local";
+};
 
+const ACTIONS: [(&str, OnFlow); 4] =
+    [("block", OnFlow::Block), ("ask", OnFlow::Ask), ("alert", OnFlow::Alert), ("allow", OnFlow::Allow)];
 const PLACES: [(&str, Option<MarkerPlace>); 5] = [
     ("off", None),
     ("suffix", Some(MarkerPlace::Suffix)),
@@ -160,31 +100,23 @@ const PLACES: [(&str, Option<MarkerPlace>); 5] = [
 ];
 
 impl Section<McpPolicy> for Exfiltration {
-    const KEYS: &'static [Key] = &[Key {
-        name: "exfiltration",
-        kind: Kind::Map(EXFILTRATION),
-        about: "Data of one server in calls of another one. See docs/exfiltration.md.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Data of one server in calls of another one. See docs/exfiltration.md.
+        "exfiltration": Kind::Map(EXFILTRATION);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let here = fields.find("exfiltration");
-        let Some((here, fields)) =
-            here.and_then(|here| Some((here.clone(), reader.map(&here, EXFILTRATION)?)))
-        else {
-            return Self::default();
-        };
-        let actions = [OnFlow::Block, OnFlow::Ask, OnFlow::Alert, OnFlow::Allow]
-            .map(|action| (action.as_str(), action));
+        let Some(here) = fields.find("exfiltration") else { return Self::default() };
+        let Some(fields) = reader.map(&here, EXFILTRATION) else { return Self::default() };
         Self {
             // A line of `inspect` about destinations says nothing about copies.
             rule: (!reader.is_front || fields.find("on_detection").is_some()).then(|| reader.rule(&here)),
             enabled: reader.boolean(fields.find("enabled")),
-            on_detection: reader.word(fields.find("on_detection"), &actions),
-            on_private_to_external: reader.word(fields.find("on_private_to_external"), &actions),
+            on_detection: reader.word(fields.find("on_detection"), &ACTIONS),
+            on_private_to_external: reader.word(fields.find("on_private_to_external"), &ACTIONS),
             allow: reader.adding(fields.find("allow"), pair),
             pairs: reader.adding(fields.find("pairs"), flow_rule),
-            on_opaque: reader.word(fields.find("on_opaque"), &actions),
+            on_opaque: reader.word(fields.find("on_opaque"), &ACTIONS),
             close_after: reader.number(fields.find("close_after"), 1, u64::from(u32::MAX)),
             marker: reader.word(fields.find("marker"), &PLACES),
             allowed_domains: reader.adding(fields.find("allowed_domains"), allowed_domain),
@@ -198,22 +130,13 @@ impl Section<McpPolicy> for Exfiltration {
         let Some(section) = &self.rule else { return };
         in_force.rule.clone_from(section);
         in_force.enabled |= !in_force.written.contains_key("enabled");
-        if let Some(enabled) = &self.enabled {
-            in_force.enabled = enabled.value;
-            in_force.written.insert("enabled", enabled.rule.clone());
-        }
-        if let Some(action) = &self.on_detection {
-            in_force.on_detection = action.value;
-            in_force.written.insert("on_detection", action.rule.clone());
-        }
+        let written = &mut in_force.written;
+        set_key("enabled", &self.enabled, &mut in_force.enabled, written);
+        set_key("on_detection", &self.on_detection, &mut in_force.on_detection, written);
+        set_key("marker", &self.marker, &mut in_force.marker, written);
         merge_list(&self.allow, &mut in_force.allow);
         merge_list(&self.pairs, &mut in_force.pairs);
-        merge_key(&self.close_after, &mut in_force.close_after);
-        merge_key(&self.on_opaque, &mut in_force.on_opaque);
-        if let Some(marker) = &self.marker {
-            in_force.marker = marker.value;
-            in_force.written.insert("marker", marker.rule.clone());
-        }
+        merge_keys!(self => in_force; close_after, on_opaque);
         if let Some(list) = &self.allowed_domains {
             let rule = list.rule.clone();
             let lower = in_force.allowed_domains.take().filter(|_| !list.replaces);
@@ -232,10 +155,8 @@ impl Section<McpPolicy> for Exfiltration {
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let in_force: &ExfiltrationPolicy = &policy.exfiltration;
-        let marker = PLACES
-            .iter()
-            .find(|(_, place)| *place == in_force.marker_in_run())
-            .map_or("off", |(word, _)| word);
+        let marker = PLACES.iter().find(|(_, place)| *place == in_force.marker_in_run());
+        let marker = marker.map_or("off", |(word, _)| word);
         for (key, value) in [
             ("enabled", in_force.enabled.to_string()),
             ("on_detection", in_force.in_run().as_str().to_owned()),
@@ -244,24 +165,15 @@ impl Section<McpPolicy> for Exfiltration {
             let rule = in_force.written.get(key).unwrap_or(&in_force.rule);
             lines.add(&format!("{name}.exfiltration.{key}"), value, rule);
         }
-        if let Some(action) = &in_force.on_private_to_external {
-            lines.add(
-                &format!("{name}.exfiltration.on_private_to_external"),
-                action.value.as_str(),
-                &action.rule,
-            );
-        }
-        lines.list(&format!("{name}.exfiltration.allow"), &in_force.allow, ToString::to_string);
-        lines.list(&format!("{name}.exfiltration.pairs"), &in_force.pairs, ToString::to_string);
-        if let Some(count) = &in_force.close_after {
-            lines.add(&format!("{name}.exfiltration.close_after"), count.value.to_string(), &count.rule);
-        }
-        if let Some(action) = &in_force.on_opaque {
-            lines.add(&format!("{name}.exfiltration.on_opaque"), action.value.as_str(), &action.rule);
-        }
-        if let Some(domains) = &in_force.allowed_domains {
-            lines.list(&format!("{name}.exfiltration.allowed_domains"), &domains.value, ToString::to_string);
-        }
+        let key = |key: &str| format!("{name}.exfiltration.{key}");
+        let section = &in_force.on_private_to_external;
+        lines.list(&key("on_private_to_external"), section, |action| action.as_str());
+        lines.list(&key("allow"), &in_force.allow, ToString::to_string);
+        lines.list(&key("pairs"), &in_force.pairs, ToString::to_string);
+        lines.list(&key("close_after"), &in_force.close_after, ToString::to_string);
+        lines.list(&key("on_opaque"), &in_force.on_opaque, |action| action.as_str());
+        let domains = in_force.allowed_domains.iter().flat_map(|domains| &domains.value);
+        lines.list(&key("allowed_domains"), domains, ToString::to_string);
     }
 }
 
@@ -269,29 +181,22 @@ fn pair(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<FlowPair> {
     let fields = reader.map(here, PAIR)?;
     let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
     let (Some(from), Some(to)) = (text("from"), text("to")) else {
-        reader.problem(here, "a pair needs `from` and `to`", None);
-        return None;
+        return reader.fault(here, "a pair needs `from` and `to`", None);
     };
     Some(FlowPair { from, to })
 }
 
 fn flow_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<FlowRule> {
-    let actions =
-        [OnFlow::Block, OnFlow::Ask, OnFlow::Alert, OnFlow::Allow].map(|action| (action.as_str(), action));
     let fields = reader.map(here, RULE)?;
     let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
     let (from, to) = (text("from"), text("to"));
-    let action = reader.word(fields.find("on_private_to_external"), &actions).map(|action| action.value);
-    let values = reader.list(fields.find("values"), |reader, here| reader.text(here)).map(|list| list.value);
-    let values: Vec<String> = values.unwrap_or_default().into_iter().map(|value| value.value).collect();
+    let action = reader.word(fields.find("on_private_to_external"), &ACTIONS).map(|action| action.value);
+    let values = reader.texts(fields.find("values"));
     let (Some(from), Some(to)) = (from, to) else {
-        reader.problem(here, "a pair needs `from` and `to`", None);
-        return None;
+        return reader.fault(here, "a pair needs `from` and `to`", None);
     };
     if action.is_none() && values.is_empty() {
-        let help = "write `on_private_to_external` or `values`".to_owned();
-        reader.problem(here, "this pair has no effect", Some(help));
-        return None;
+        return reader.fault(here, "this pair has no effect", "write `on_private_to_external` or `values`");
     }
     Some(FlowRule { pair: FlowPair { from, to }, action, values })
 }
@@ -308,14 +213,7 @@ pub fn allowed_domain(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Networ
             });
             Some(NetworkRule::plain(host, Vec::new()))
         }
-        Err(error) => {
-            reader.problem(
-                here,
-                error.to_string(),
-                Some("write `example.com` or `*.example.com`".to_owned()),
-            );
-            None
-        }
+        Err(error) => reader.fault(here, error.to_string(), "write `example.com` or `*.example.com`"),
     }
 }
 
@@ -326,12 +224,7 @@ pub fn flow(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Flow {
     let Some(flow) = here.and_then(|here| reader.map(&here, FLOW)) else {
         return (None, None);
     };
-    let sources = [
-        ("private", DataSource::Private),
-        ("shareable", DataSource::Shareable),
-        ("public", DataSource::Public),
-    ];
     let sinks = [("local", DataSink::Local), ("external", DataSink::External)];
-    let source = reader.word(flow.find("source"), &sources);
+    let source = reader.word(flow.find("source"), DataSource::WORDS);
     (source, reader.word(flow.find("sink"), &sinks))
 }

@@ -1,7 +1,7 @@
 //! `filesystem`: what can be read, written, and never seen.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::path;
@@ -22,63 +22,33 @@ pub struct Filesystem {
 /// Whether files that only instruct or configure are guarded like those that run automatically.
 const GUARDS: [(&str, bool); 2] = [("all", true), ("programs", false)];
 
-const FILESYSTEM: &[Key] = &[
-    Key {
-        name: "read",
-        kind: Kind::List(&Kind::Text),
+const FILESYSTEM: &[Key] = keys! {
+    /// Paths that can be read, with everything below. `~` is the home, a path that does not start with `/` or `~` is
+    /// relative to the project. `/usr`, `/bin`, `/lib*`, `/opt` and a few files of `/etc` can always be read.
+    "read": Kind::List(&Kind::Text),
         default: "the agent: nothing more than it may write; a server: the project",
-        about: "Paths that can be read, with everything below. `~` is the home, a path that does not start with `/` or `~` is relative to the project. `/usr`, `/bin`, `/lib*`, `/opt` and a few files of `/etc` can always be read.",
-        example: "[~/src/library]",
-        ..KEY
-    },
-    Key {
-        name: "write",
-        kind: Kind::List(&Kind::Text),
-        default: "the agent: the project; a server: nothing",
-        about: "Paths that can be read and written. What runs automatically later, such as `.git/hooks`, stays read-only.",
-        example: "[\".\", ~/notes]",
-        ..KEY
-    },
-    Key {
-        name: "deny",
-        kind: Kind::List(&Kind::Text),
-        default: "nothing",
-        merge: "adds, and wins over every `read` and `write`",
-        about: "Paths and patterns (`*`, `?`, `**`) that are never visible.",
-        example: "[\"**/.env\", \"secrets/**\"]",
-        ..KEY
-    },
-    Key {
-        name: "unmask",
-        kind: Kind::List(&Kind::Text),
-        default: "nothing",
-        about: "Built-in masks (`~/.ssh`) and read-only files (`.envrc`) to lift, by name.",
-        example: "[.envrc]",
-        ..KEY
-    },
-    Key {
-        name: "guard",
-        kind: Kind::Word(&["programs", "all"]),
-        default: "programs",
-        about: "Which files of a writable directory are read-only: those that run automatically outside, or also those \
-            that instruct an agent or configure a tool (`CLAUDE.md`, `.npmrc`).",
-        example: "all",
-        ..KEY
-    },
-];
+        example: "[~/src/library]";
+    /// Paths that can be read and written. What runs automatically later, such as `.git/hooks`, stays read-only.
+    "write": Kind::List(&Kind::Text), default: "the agent: the project; a server: nothing",
+        example: "[\".\", ~/notes]";
+    /// Paths and patterns (`*`, `?`, `**`) that are never visible.
+    "deny": Kind::List(&Kind::Text), default: "nothing",
+        merge: "adds, and wins over every `read` and `write`", example: "[\"**/.env\", \"secrets/**\"]";
+    /// Built-in masks (`~/.ssh`) and read-only files (`.envrc`) to lift, by name.
+    "unmask": Kind::List(&Kind::Text), default: "nothing", example: "[.envrc]";
+    /// Which files of a writable directory are read-only: those that run automatically outside, or also those that
+    /// instruct an agent or configure a tool (`CLAUDE.md`, `.npmrc`).
+    "guard": Kind::Word(&["programs", "all"]), default: "programs", example: "all";
+};
 
 impl Section<ProcessPolicy> for Filesystem {
-    const KEYS: &'static [Key] = &[Key {
-        name: "filesystem",
-        kind: Kind::Map(FILESYSTEM),
-        about: "Which files of this machine are visible. All others are not.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Which files of this machine are visible. All others are not.
+        "filesystem": Kind::Map(FILESYSTEM);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(files) = fields.find("filesystem").and_then(|here| reader.map(&here, FILESYSTEM)) else {
-            return Self::default();
-        };
+        let Some(files) = reader.within(fields, "filesystem", FILESYSTEM) else { return Self::default() };
         Self {
             read: reader.adding(files.find("read"), path_pattern),
             write: reader.adding(files.find("write"), writable_pattern),
@@ -144,10 +114,8 @@ impl Section<ProcessPolicy> for Filesystem {
         lines.list(&format!("{name}.filesystem.write"), &files.write, Clone::clone);
         lines.list(&format!("{name}.filesystem.deny"), &files.deny, Clone::clone);
         lines.list(&format!("{name}.filesystem.unmask"), &files.unmask, Clone::clone);
-        if let Some(guard) = &files.guard_all {
-            let word = if guard.value { "all" } else { "programs" };
-            lines.add(&format!("{name}.filesystem.guard"), word, &guard.rule);
-        }
+        let word = |guard: &bool| if *guard { "all" } else { "programs" };
+        lines.list(&format!("{name}.filesystem.guard"), &files.guard_all, word);
     }
 
     /// An `unmask` that names nothing built in is most likely misspelt.
@@ -175,7 +143,7 @@ fn covered_paths(
     let entries = || list.iter().flat_map(|list| &list.value);
     for entry in entries() {
         if !covered(base, entry) && !covered(possible, entry) {
-            narrowing.refuse(&entry.rule, format!("`{}` cannot {what} without this file", entry.value));
+            narrowing.refuse(&entry.rule, format!("this file would allow `{}` to {what}", entry.value));
         }
     }
     entries().filter(|entry| covered(base, entry)).cloned().collect()
@@ -185,10 +153,7 @@ pub fn path_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> 
     let text = reader.text(here)?;
     match path::check(&text) {
         Ok(()) => Some(text),
-        Err(why) => {
-            reader.problem(here, why, None);
-            None
-        }
+        Err(why) => reader.fault(here, why, None),
     }
 }
 
@@ -199,13 +164,8 @@ pub fn writable_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Stri
     if !path::is_whole_home(&text) {
         return Some(text);
     }
-    let help = "name the directories in it that may change, such as `~/notes`".to_owned();
-    reader.problem(
-        here,
-        format!("`{text}` contains the whole home directory, which is never writable"),
-        Some(help),
-    );
-    None
+    let help = "name the directories in it that may change, such as `~/notes`";
+    reader.fault(here, format!("`{text}` contains the whole home directory, which is never writable"), help)
 }
 
 /// A pattern that means less than it looks like would deny nothing.
@@ -214,12 +174,9 @@ pub fn denied_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String
     let Some(sign) = text.chars().find(|sign| matches!(sign, '[' | ']' | '{' | '}')) else {
         return Some(text);
     };
-    let help =
-        "write one line for each, with `*`, `?` and `**`; a `?` in a name also matches itself".to_owned();
-    reader.problem(
+    reader.fault(
         here,
         format!("`{sign}` is not a wildcard here, so that this would deny next to nothing"),
-        Some(help),
-    );
-    None
+        "write one line for each, with `*`, `?` and `**`; a `?` in a name also matches itself",
+    )
 }

@@ -2,7 +2,7 @@
 //! file had written that key first; a line for the key itself overrides it.
 
 use crate::diagnostic::{Place, one_of};
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{KEY, Key, Kind, keys};
 use crate::reader::{Here, Reader};
 use crate::sections::Policy;
 use crate::types::RuleRef;
@@ -134,37 +134,23 @@ const fn keys<const N: usize>(cells: &[Cell; N]) -> [Key; N] {
 
 const PRESETS: [&str; 3] = ["quiet", "standard", "strict"];
 
-pub const INSPECT: &[Key] = &[
-    Key {
-        name: "preset",
-        kind: Kind::Word(&PRESETS),
-        default: "none",
-        about: "The values of missing lines: `quiet` asks and refuses nothing, `standard` is the default without any policy, `strict` refuses what it can.",
-        example: "standard",
-        ..KEY
-    },
-    Key {
-        name: "definitions",
-        kind: Kind::Map(&keys(&DEFINITIONS)),
-        about: "Tools, prompts and resources as servers list them, and the servers themselves.",
-        ..KEY
-    },
-    Key { name: "results", kind: Kind::Map(&keys(&RESULTS)), about: "Results of servers.", ..KEY },
-    Key {
-        name: "requests",
-        kind: Kind::Map(&keys(&REQUESTS)),
-        about: "Requests of servers to the client.",
-        ..KEY
-    },
-    Key {
-        name: "arguments",
-        kind: Kind::Map(&keys(&ARGUMENTS)),
-        about: "Arguments that an agent sends to servers.",
-        ..KEY
-    },
-    Key { name: "answers", kind: Kind::Map(&keys(&ANSWERS)), about: "Answers of the model.", ..KEY },
-    Key { name: "questions", kind: Kind::Map(&keys(&QUESTIONS)), about: "Requests to the model.", ..KEY },
-];
+pub const INSPECT: &[Key] = keys! {
+    /// The values of missing lines: `quiet` asks and refuses nothing, `standard` is the default without any policy,
+    /// `strict` refuses what it can.
+    "preset": Kind::Word(&PRESETS), default: "none", example: "standard";
+    /// Tools, prompts and resources as servers list them, and the servers themselves.
+    "definitions": Kind::Map(&keys(&DEFINITIONS));
+    /// Results of servers.
+    "results": Kind::Map(&keys(&RESULTS));
+    /// Requests of servers to the client.
+    "requests": Kind::Map(&keys(&REQUESTS));
+    /// Arguments that an agent sends to servers.
+    "arguments": Kind::Map(&keys(&ARGUMENTS));
+    /// Answers of the model.
+    "answers": Kind::Map(&keys(&ANSWERS));
+    /// Requests to the model.
+    "questions": Kind::Map(&keys(&QUESTIONS));
+};
 
 /// One line of the section.
 struct Line {
@@ -200,16 +186,15 @@ pub fn resolve(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Node> {
             };
             if let Some(told) = told.filter(|told| words.iter().all(|(word, _)| *word != told.as_str())) {
                 let possible: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-                let message = format!("nothing can `{told}` for `{}`", here.path);
-                reader.problem(&here, message, Some(format!("write {}", one_of(&possible))));
+                let message = format!("`{told}` is not possible for `{}`", here.path);
+                reader.problem(&here, message, format!("write {}", one_of(&possible)));
                 continue;
             }
             let Some(word) = reader.word(Some(here.clone()), &words) else { continue };
             let place = Place { line: word.rule.line, ..here.node.place };
             if let Some(other) = cell.write(word.value, place, Some(here.path.clone()), &mut lines) {
                 let message = format!("`{}` contradicts `{other}`", here.path);
-                let help = format!("both are {}: write the same word", cell.key.default);
-                reader.problem(&here, message, Some(help));
+                reader.problem(&here, message, format!("both are {}: write the same word", cell.key.default));
             }
         }
     }

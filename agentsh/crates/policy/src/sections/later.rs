@@ -3,7 +3,7 @@
 
 use crate::describe::Lines;
 use crate::diagnostic::one_of;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
 use crate::section::Section;
@@ -22,14 +22,11 @@ type Check = fn(&mut Reader<'_>, &Here<'_>) -> bool;
 const SECTIONS: [(&str, Check); 1] = [("allowed_transports", allowed_transports)];
 
 impl Section<McpPolicy> for Later {
-    const KEYS: &'static [Key] = &[Key {
-        name: "allowed_transports",
-        kind: Kind::Whole(&Kind::Word(&["stdio", "http", "sse"])),
-        default: "all",
-        about: "Ways to reach servers. Read and checked; this version does not enforce it.",
-        example: "[stdio]",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Ways to reach servers. Read and checked; this version does not enforce it.
+        "allowed_transports": Kind::Whole(&Kind::Word(&["stdio", "http", "sse"])), default: "all",
+            example: "[stdio]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let mut asked = Vec::new();
@@ -63,7 +60,7 @@ fn allowed_transports(reader: &mut Reader<'_>, here: &Here<'_>) -> bool {
     let list = reader.list(Some(here.clone()), |reader, here| {
         let word = reader.text(here)?;
         if !words.contains(&word.as_str()) {
-            reader.problem(here, "unknown transport", Some(format!("write {}", one_of(&words))));
+            reader.problem(here, "unknown transport", format!("write {}", one_of(&words)));
         }
         Some(word)
     });

@@ -1,11 +1,11 @@
 //! `limits`: resource limits of a process tree.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{self, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
-use crate::section::{Section, merge_key};
+use crate::section::{Section, merge_keys};
 use crate::sections::ProcessPolicy;
 use crate::types::RuleRef;
 use crate::units;
@@ -19,40 +19,17 @@ pub struct Limits {
     pub values: model::Limits,
 }
 
-const LIMITS: &[Key] = &[
-    Key {
-        name: "memory",
-        kind: Kind::Either(&[Kind::Size, Kind::Number(MIN_MEMORY, u64::MAX)]),
-        default: "the agent: half of the machine's; a server: 1GiB",
-        about: "Memory of all its processes together.",
-        example: "4GiB",
-        ..KEY
-    },
-    Key {
-        name: "pids",
-        kind: Kind::Number(1, 4_194_304),
-        default: "the agent: 2048; a server: 256",
-        about: "Processes and threads at a time.",
-        example: "2048",
-        ..KEY
-    },
-    Key {
-        name: "open_files",
-        kind: Kind::Number(16, 1_048_576),
-        default: "the agent: 4096; a server: 1024",
-        about: "Open files of each process.",
-        example: "4096",
-        ..KEY
-    },
-    Key {
-        name: "cpu",
-        kind: Kind::Percent,
-        default: "the agent: 400%; a server: 200%",
-        about: "Processor time; `200%` is two processors.",
-        example: "200%",
-        ..KEY
-    },
-];
+const LIMITS: &[Key] = keys! {
+    /// Memory of all its processes together.
+    "memory": Kind::Either(&[Kind::Size, Kind::Number(MIN_MEMORY, u64::MAX)]),
+        default: "the agent: half of the machine's; a server: 1GiB", example: "4GiB";
+    /// Processes and threads at a time.
+    "pids": Kind::Number(1, 4_194_304), default: "the agent: 2048; a server: 256", example: "2048";
+    /// Open files of each process.
+    "open_files": Kind::Number(16, 1_048_576), default: "the agent: 4096; a server: 1024", example: "4096";
+    /// Processor time; `200%` is two processors.
+    "cpu": Kind::Percent, default: "the agent: 400%; a server: 200%", example: "200%";
+};
 
 type Show<'f> = &'f dyn Fn(u64) -> String;
 
@@ -70,12 +47,10 @@ impl Limits {
 }
 
 impl Section<ProcessPolicy> for Limits {
-    const KEYS: &'static [Key] = &[Key {
-        name: "limits",
-        kind: Kind::Map(LIMITS),
-        about: "What all its processes together may use. A process over its memory is ended.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// What all its processes together may use. A process over its memory is ended.
+        "limits": Kind::Map(LIMITS);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         fields.find("limits").map(|here| Self::read_map(reader, &here)).unwrap_or_default()
@@ -83,10 +58,7 @@ impl Section<ProcessPolicy> for Limits {
 
     fn merge(&self, below: &mut ProcessPolicy) {
         let limits = &mut below.limits;
-        merge_key(&self.values.memory, &mut limits.memory);
-        merge_key(&self.values.pids, &mut limits.pids);
-        merge_key(&self.values.open_files, &mut limits.open_files);
-        merge_key(&self.values.cpu_percent, &mut limits.cpu_percent);
+        merge_keys!(self.values => limits; memory, pids, open_files, cpu_percent);
     }
 
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
@@ -101,7 +73,7 @@ impl Section<ProcessPolicy> for Limits {
         ] {
             let Some(wanted) = wanted else { continue };
             if limit.as_ref().is_some_and(|limit| wanted.value > limit.value) {
-                narrowing.refuse(&wanted.rule, format!("the limit of {name} is lower without this file"));
+                narrowing.refuse(&wanted.rule, format!("this file would raise the limit of {name}"));
             }
             if limit.as_ref().is_none_or(|limit| wanted.value <= limit.value) {
                 *slot = Some(wanted.clone());
@@ -120,12 +92,11 @@ impl Section<ProcessPolicy> for Limits {
             ("cpu", &limits.cpu_percent, &percent),
         ];
         for (part, limit, show) in shown {
-            if let Some(limit) = limit {
-                // The same on every machine, like all shown values.
-                let half = limit.rule == RuleRef::default_rule("agent.limits.memory");
-                let text = if half { "50% RAM".to_owned() } else { show(limit.value) };
-                lines.add(&format!("{name}.limits.{part}"), text, &limit.rule);
-            }
+            let Some(limit) = limit else { continue };
+            // The same on every machine, like all shown values.
+            let half = limit.rule == RuleRef::default_rule("agent.limits.memory");
+            let text = if half { "50% RAM".to_owned() } else { show(limit.value) };
+            lines.add(&format!("{name}.limits.{part}"), text, &limit.rule);
         }
     }
 }
@@ -135,22 +106,12 @@ fn memory(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<u64>>
     let value = match &here.node.value {
         Value::Integer(value) => u64::try_from(*value).ok(),
         Value::Text(text) => units::bytes(text),
-        other => {
-            reader.wrong_type(&here, "a size such as `512MiB`", other);
-            return None;
-        }
+        other => return reader.wrong_type(&here, "a size such as `512MiB`", other),
     };
     match value {
         Some(value) if value >= MIN_MEMORY => Some(reader.ruled(&here, value)),
-        Some(value) => {
-            reader.problem(&here, format!("{value} bytes are too little to start a program"), None);
-            None
-        }
-        None => {
-            let help = "write `4GiB`, `512MiB`, `1g` or plain bytes".to_owned();
-            reader.problem(&here, "this is not a size", Some(help));
-            None
-        }
+        Some(value) => reader.fault(&here, format!("{value} bytes are too little to start a program"), None),
+        None => reader.fault(&here, "this is not a size", "write `4GiB`, `512MiB`, `1g` or plain bytes"),
     }
 }
 
@@ -162,10 +123,10 @@ fn cpu(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
     };
     match value {
         Some(value) if (1..=102_400).contains(&value) => Some(reader.ruled(&here, value)),
-        _ => {
-            let help = "write a share of one processor: `200%` is two processors".to_owned();
-            reader.problem(&here, "this is not a share of a processor", Some(help));
-            None
-        }
+        _ => reader.fault(
+            &here,
+            "this is not a share of a processor",
+            "write a share of one processor: `200%` is two processors",
+        ),
     }
 }

@@ -1,7 +1,7 @@
 //! Which servers run and which tools may be called.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::mcp::is_own;
 use crate::model::{ListMode, Ruled, ToolRule};
 use crate::narrow::Narrowing;
@@ -30,90 +30,45 @@ const MODES: [(&str, ListMode); 4] = [
 ];
 const MODE: Kind = Kind::Word(&["allowlist", "denylist", "none", ""]);
 
-const SERVER: &[Key] =
-    &[Key { name: "id", default: "required", about: "A name, or a pattern with `*` and `?`.", ..KEY }];
+const SERVER: &[Key] = keys! {
+    /// A name, or a pattern with `*` and `?`.
+    "id": Kind::Text, default: "required";
+};
 
-const TOOL: &[Key] = &[
-    Key { name: "server", default: "required", about: "A server, or a pattern.", ..KEY },
-    Key { name: "tool", default: "required", about: "A tool, or a pattern.", ..KEY },
-    Key {
-        name: "content_hash",
-        default: "any definition",
-        about: "Only the tool whose definition has this hash, as `agentsh mcp pins list` shows it.",
-        ..KEY
-    },
-];
+const TOOL: &[Key] = keys! {
+    /// A server, or a pattern.
+    "server": Kind::Text, default: "required";
+    /// A tool, or a pattern.
+    "tool": Kind::Text, default: "required";
+    /// Only the tool whose definition has this hash, as `agentsh mcp pins list` shows it.
+    "content_hash": Kind::Text, default: "any definition";
+};
 
 impl Section<McpPolicy> for Lists {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "enforce_policy",
-            kind: Kind::Flag,
-            default: "false; the built-in policies of agents say true",
-            about: "Without it the lists below refuse nothing, and what they would refuse is recorded as an alert.",
-            example: "true",
-            ..KEY
-        },
-        Key {
-            name: "fail_closed",
-            kind: Kind::Flag,
-            default: "false",
-            about: "Refuses every tool that no entry of `allowed_tools` names.",
-            example: "false",
-            ..KEY
-        },
-        Key {
-            name: "server_policy",
-            kind: MODE,
-            default: "none",
-            about: "Which of the two lists of servers decides.",
-            example: "allowlist",
-            ..KEY
-        },
-        Key {
-            name: "allowed_servers",
-            kind: Kind::List(&Kind::Map(SERVER)),
-            default: "empty",
-            about: "With `server_policy: allowlist` no other server runs.",
-            example: "[{id: github}, {id: \"db-*\"}]",
-            ..KEY
-        },
-        Key {
-            name: "denied_servers",
-            kind: Kind::List(&Kind::Map(SERVER)),
-            default: "empty",
-            merge: "adds, and wins over `allowed_servers`",
-            about: "These servers do not run. Has no effect with `server_policy: none`.",
-            example: "[{id: \"untrusted-*\"}]",
-            ..KEY
-        },
-        Key {
-            name: "tool_policy",
-            kind: MODE,
-            default: "none",
-            about: "Which of the two lists of tools decides.",
-            example: "denylist",
-            ..KEY
-        },
-        Key {
-            name: "allowed_tools",
-            kind: Kind::List(&Kind::Map(TOOL)),
-            default: "empty",
-            about: "With `tool_policy: allowlist` no other tool is shown or called. An entry of the server `agent` allows what \
-                the model's provider does for the agent (`web_fetch`, `mcp`), with every `tool_policy`.",
-            example: "[{server: github, tool: \"get_*\"}]",
-            ..KEY
-        },
-        Key {
-            name: "denied_tools",
-            kind: Kind::List(&Kind::Map(TOOL)),
-            default: "empty",
-            merge: "adds, and wins over `allowed_tools`",
-            about: "These tools are not shown and not called. Has no effect with `tool_policy: none`.",
-            example: "[{server: \"*\", tool: \"delete_*\"}]",
-            ..KEY
-        },
-    ];
+    const KEYS: &'static [Key] = keys! {
+        /// Without it the lists below refuse nothing, and what they would refuse is recorded as an alert.
+        "enforce_policy": Kind::Flag, default: "false; the built-in policies of agents say true",
+            example: "true";
+        /// Refuses every tool that no entry of `allowed_tools` names.
+        "fail_closed": Kind::Flag, default: "false", example: "false";
+        /// Which of the two lists of servers decides.
+        "server_policy": MODE, default: "none", example: "allowlist";
+        /// With `server_policy: allowlist` no other server runs.
+        "allowed_servers": Kind::List(&Kind::Map(SERVER)), default: "empty",
+            example: "[{id: github}, {id: \"db-*\"}]";
+        /// These servers do not run. Has no effect with `server_policy: none`.
+        "denied_servers": Kind::List(&Kind::Map(SERVER)), default: "empty",
+            merge: "adds, and wins over `allowed_servers`", example: "[{id: \"untrusted-*\"}]";
+        /// Which of the two lists of tools decides.
+        "tool_policy": MODE, default: "none", example: "denylist";
+        /// With `tool_policy: allowlist` no other tool is shown or called. An entry of the server `agent` allows what
+        /// the model's provider does for the agent (`web_fetch`, `mcp`), with every `tool_policy`.
+        "allowed_tools": Kind::List(&Kind::Map(TOOL)), default: "empty",
+            example: "[{server: github, tool: \"get_*\"}]";
+        /// These tools are not shown and not called. Has no effect with `tool_policy: none`.
+        "denied_tools": Kind::List(&Kind::Map(TOOL)), default: "empty",
+            merge: "adds, and wins over `allowed_tools`", example: "[{server: \"*\", tool: \"delete_*\"}]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self {
@@ -158,7 +113,7 @@ impl Section<McpPolicy> for Lists {
             ("fail_closed", &self.fail_closed, base.fail_closed),
         ] {
             if let Some(wanted) = wanted.as_ref().filter(|wanted| in_force && !wanted.value) {
-                narrowing.refuse(&wanted.rule, format!("`{name}` is on without this file"));
+                narrowing.refuse(&wanted.rule, format!("this file would switch off `{name}`"));
             }
         }
         let mut own = McpPolicy { narrowed_by: base.narrowed_by.take(), ..McpPolicy::default() };
@@ -238,16 +193,6 @@ fn show(mcp: &McpPolicy, name: &str, lines: &mut Lines) {
     lines.list(&format!("{name}.denied_tools"), &mcp.denied_tools, ToString::to_string);
 }
 
-impl ListMode {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Allowlist => "allowlist",
-            Self::Denylist => "denylist",
-        }
-    }
-}
-
 impl std::fmt::Display for ToolRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.server, self.tool)?;
@@ -262,19 +207,15 @@ fn server_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let fields = reader.fields(here, &["id"])?;
     match fields.find("id") {
         Some(id) => reader.text(&id),
-        None => {
-            reader.problem(here, "this entry names no server", Some("write `- id: NAME`".to_owned()));
-            None
-        }
+        None => reader.fault(here, "this entry names no server", "write `- id: NAME`"),
     }
 }
 
 fn tool_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ToolRule> {
     let fields = reader.fields(here, &["server", "tool", "content_hash"])?;
     let (Some(server), Some(tool)) = (fields.find("server"), fields.find("tool")) else {
-        let help = "write both `server` and `tool`; `\"*\"` means every one".to_owned();
-        reader.problem(here, "this rule needs a server and a tool", Some(help));
-        return None;
+        let help = "write both `server` and `tool`; `\"*\"` means every one";
+        return reader.fault(here, "this rule needs a server and a tool", help);
     };
     let server = reader.text(&server);
     let tool = reader.text(&tool);
@@ -301,7 +242,6 @@ fn content_hash(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Option<Strin
         reader.warn(rule, "this hash is not 64 hexadecimal digits long: the rule can never match");
         return Some(Some(text));
     }
-    let help = "write `sha256:` and 64 hexadecimal digits, as `agentsh mcp pins list` shows them".to_owned();
-    reader.problem(here, "this is not a hash", Some(help));
-    None
+    let help = "write `sha256:` and 64 hexadecimal digits, as `agentsh mcp pins list` shows them";
+    reader.fault(here, "this is not a hash", help)
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agentsh_base::dollars;
+use agentsh_base::{dollars, words};
 
 use crate::describe::Lines;
 use crate::glob;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_keys, merge_list, rules_of};
 use crate::sections::{Policy, network};
 use crate::types::RuleRef;
 use crate::yaml::Value;
@@ -41,45 +41,53 @@ pub struct LlmPolicy {
     pub prices: Vec<Ruled<Price>>,
 }
 
-/// The outcome for an answer that reveals the system prompt. Strictest last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnLeak {
-    /// Not searched.
-    Pass,
-    /// The text from that sentence on is replaced; the agent keeps what was streamed before.
-    Replace,
-    /// All of it is replaced: no text is forwarded before the whole was searched.
-    Hold,
+words! {
+    /// The outcome for an answer that reveals the system prompt. Strictest last.
+    #[derive(PartialOrd, Ord)]
+    pub enum OnLeak {
+        /// Not searched.
+        Pass = "false",
+        /// The text from that sentence on is replaced; the agent keeps what was streamed before.
+        Replace = "replace",
+        /// All of it is replaced: no text is forwarded before the whole was searched.
+        Hold = "hold",
+    }
 }
 
-/// The sentences of the system prompt that the canary searches for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sentences {
-    /// The first distinctive sentence.
-    #[default]
-    First,
-    /// Every distinctive sentence.
-    Every,
+words! {
+    /// The sentences of the system prompt that the canary searches for.
+    #[derive(Default)]
+    pub enum Sentences {
+        /// The first distinctive sentence.
+        #[default]
+        First = "first",
+        /// Every distinctive sentence.
+        Every = "every",
+    }
 }
 
-/// The outcome for secrets in a request to the model. Strictest last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnSecret {
-    Off,
-    #[default]
-    Log,
-    Redact,
-    Block,
+words! {
+    /// The outcome for secrets in a request to the model. Strictest last.
+    #[derive(Default, PartialOrd, Ord)]
+    pub enum OnSecret {
+        Off = "off",
+        #[default]
+        Log = "log",
+        Redact = "redact",
+        Block = "block",
+    }
 }
 
-/// Who has the key to the model's API.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Credentials {
-    /// In the agent's environment.
-    #[default]
-    Pass,
-    /// With the session, which puts it on the wire. The agent has a placeholder.
-    Broker,
+words! {
+    /// Who has the key to the model's API.
+    #[derive(Default)]
+    pub enum Credentials {
+        /// In the agent's environment.
+        #[default]
+        Pass = "pass",
+        /// With the session, which puts it on the wire. The agent has a placeholder.
+        Broker = "broker",
+    }
 }
 
 /// The budget of a session for the models that match a pattern.
@@ -169,179 +177,89 @@ pub struct Llm {
 }
 
 const ON_LEAK: [(&str, OnLeak); 2] = [("replace", OnLeak::Replace), ("hold", OnLeak::Hold)];
-const SENTENCES: [(&str, Sentences); 2] = [("first", Sentences::First), ("every", Sentences::Every)];
-const ON_SECRET: [(&str, OnSecret); 4] = [
-    ("off", OnSecret::Off),
-    ("log", OnSecret::Log),
-    ("redact", OnSecret::Redact),
-    ("block", OnSecret::Block),
-];
-const CREDENTIALS: [(&str, Credentials); 2] = [("pass", Credentials::Pass), ("broker", Credentials::Broker)];
 
 const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 /// Tokens of a session.
 const MAX_TOKENS: u64 = 1 << 40;
 
-const BUDGET: &[Key] = &[
-    Key { name: "model", default: "`*`", about: "Pattern for the model's name.", example: "claude-*", ..KEY },
-    Key {
-        name: "max_tokens",
-        kind: Kind::Number(1, MAX_TOKENS),
-        default: "no limit",
-        about: "Input and output tokens of a session.",
-        example: "2000000",
-        ..KEY
-    },
-    Key {
-        name: "max_cost_usd",
-        default: "no limit",
-        about: "Dollars of a session. A model without a line in `prices` is refused then.",
-        example: "\"5.00\"",
-        ..KEY
-    },
-    Key { name: "rpm", kind: COUNT, default: "no limit", about: "Requests a minute.", example: "60", ..KEY },
-    Key {
-        name: "tpm",
-        kind: Kind::Number(1, MAX_TOKENS),
-        default: "no limit",
-        about: "Input and output tokens per minute.",
-        example: "200000",
-        ..KEY
-    },
-];
+const BUDGET: &[Key] = keys! {
+    /// Pattern for the model's name.
+    "model": Kind::Text, default: "`*`", example: "claude-*";
+    /// Input and output tokens of a session.
+    "max_tokens": Kind::Number(1, MAX_TOKENS), default: "no limit", example: "2000000";
+    /// Dollars of a session. A model without a line in `prices` is refused then.
+    "max_cost_usd": Kind::Text, default: "no limit", example: "\"5.00\"";
+    /// Requests a minute.
+    "rpm": COUNT, default: "no limit", example: "60";
+    /// Input and output tokens per minute.
+    "tpm": Kind::Number(1, MAX_TOKENS), default: "no limit", example: "200000";
+};
 
-const PRICE: &[Key] = &[
-    Key { name: "model", default: "`*`", about: "Pattern for the model's name.", example: "claude-*", ..KEY },
-    Key { name: "input", about: "Dollars per million input tokens.", example: "\"3.00\"", ..KEY },
-    Key { name: "output", about: "Dollars per million output tokens.", example: "\"15.00\"", ..KEY },
-];
+const PRICE: &[Key] = keys! {
+    /// Pattern for the model's name.
+    "model": Kind::Text, default: "`*`", example: "claude-*";
+    /// Dollars per million input tokens.
+    "input": Kind::Text, example: "\"3.00\"";
+    /// Dollars per million output tokens.
+    "output": Kind::Text, example: "\"15.00\"";
+};
 
-const LLM: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "for Claude Code and Codex, and for every model without TLS",
-        about: "Whether the tool calls in a model's answers are judged before the agent sees them. For that, TLS of the model's hosts ends at the session's certificate authority, which the agent has to trust: Claude Code and Codex do, other agents are untested and need `true`. `false`: nothing is read.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "canary",
-        kind: Kind::Either(&[Kind::Flag, Kind::Word(&["replace", "hold"])]),
-        default: "false",
-        about: "What happens to an answer that contains the first distinctive sentence (30 to 240 bytes) of the \
-        system prompt. `replace`, also written `true`: text is streamed, and replaced from that sentence on. \
-        `hold`: no text is streamed before the whole answer was searched, so the agent never gets the beginning \
-        of such an answer. `false`: no search.",
-        example: "hold",
-        ..KEY
-    },
-    Key {
-        name: "canary_sentences",
-        kind: Kind::Word(&["first", "every"]),
-        default: "first",
-        about: "Whether only the first distinctive sentence of the system prompt is searched for, or all of \
-        them (at most 64).",
-        example: "every",
-        ..KEY
-    },
-    Key {
-        name: "canary_word",
-        kind: Kind::Flag,
-        default: "false",
-        about: "With `canary`: whether a random word, one for each session, is appended to the system prompt of \
-        every request and searched for as well. It detects copies of a prompt's end, and prompts without a \
-        distinctive sentence.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "canary_decoded",
-        kind: Kind::Flag,
-        default: "false",
-        about: "With `canary`: whether decoded forms of an answer (base64, hexadecimal digits, reversed words \
-        and the like) are searched too. An answer then waits until it is complete.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "replacement",
-        kind: Kind::Text,
+const LLM: &[Key] = keys! {
+    /// Whether the tool calls in a model's answers are judged before the agent sees them. For that, TLS of the model's
+    /// hosts ends at the session's certificate authority, which the agent has to trust: Claude Code and Codex do, other
+    /// agents are untested and need `true`. `false`: nothing is read.
+    "enabled": Kind::Flag, default: "for Claude Code and Codex, and for every model without TLS",
+        example: "true";
+    /// What happens to an answer that contains the first distinctive sentence (30 to 240 bytes) of the system prompt.
+    /// `replace`, also written `true`: text is streamed, and replaced from that sentence on. `hold`: no text is
+    /// streamed before the whole answer was searched, so the agent never gets the beginning of such an answer. `false`:
+    /// no search.
+    "canary": Kind::Either(&[Kind::Flag, Kind::Word(&["replace", "hold"])]), default: "false",
+        example: "hold";
+    /// Whether only the first distinctive sentence of the system prompt is searched for, or all of them (at most 64).
+    "canary_sentences": Kind::Word(&["first", "every"]), default: "first", example: "every";
+    /// With `canary`: whether a random word, one for each session, is appended to the system prompt of every request
+    /// and searched for as well. It detects copies of a prompt's end, and prompts without a distinctive sentence.
+    "canary_word": Kind::Flag, default: "false", example: "true";
+    /// With `canary`: whether decoded forms of an answer (base64, hexadecimal digits, reversed words and the like) are
+    /// searched too. An answer then waits until it is complete.
+    "canary_decoded": Kind::Flag, default: "false", example: "true";
+    /// What the agent gets in place of such an answer.
+    "replacement": Kind::Text,
         default: "`[Response withheld: the model attempted to reveal protected instructions.]`",
-        about: "What the agent gets in place of such an answer.",
-        example: "\"I can't share my system instructions.\"",
-        ..KEY
-    },
-    Key {
-        name: "timeout",
-        kind: Kind::Duration,
-        default: "10m",
-        about: "How long a model may be silent before its answer ends with an error.",
-        example: "2m",
-        ..KEY
-    },
-    Key {
-        name: "allow",
-        kind: Kind::List(&Kind::Text),
-        default: "what the built-in policies of Claude Code and Codex list",
-        about: "Requests to the model's host, as `METHOD /path`, that pass unread although agentsh does not know them. All other unknown requests there are refused.",
-        example: "[\"POST /api/telemetry/**\"]",
-        ..KEY
-    },
-    Key {
-        name: "secrets",
-        kind: Kind::Word(&["off", "log", "redact", "block"]),
-        default: "log",
-        about: "What happens to a request to the model that contains keys, passwords or tokens: their kinds are recorded, they are replaced by `[REDACTED KIND]`, or the request is refused.",
-        example: "redact",
-        ..KEY
-    },
-    Key {
-        name: "secret_kinds",
-        kind: Kind::Names(&Kind::Word(&["off", "log", "redact", "block"])),
+        example: "\"I can't share my system instructions.\"";
+    /// How long a model may be silent before its answer ends with an error.
+    "timeout": Kind::Duration, default: "10m", example: "2m";
+    /// Requests to the model's host, as `METHOD /path`, that pass unread although agentsh does not know them. All other
+    /// unknown requests there are refused.
+    "allow": Kind::List(&Kind::Text), default: "what the built-in policies of Claude Code and Codex list",
+        example: "[\"POST /api/telemetry/**\"]";
+    /// What happens to a request to the model that contains keys, passwords or tokens: their kinds are recorded, they
+    /// are replaced by `[REDACTED KIND]`, or the request is refused.
+    "secrets": Kind::Word(&["off", "log", "redact", "block"]), default: "log", example: "redact";
+    /// The same for single kinds, by the name in the tag.
+    "secret_kinds": Kind::Names(&Kind::Word(&["off", "log", "redact", "block"])),
         default: "`EMAIL` and `PHONE` are off, every other kind is as `secrets` says",
-        about: "The same for single kinds, by the name in the tag.",
-        example: "{EMAIL: redact, PASSWORD: block}",
-        ..KEY
-    },
-    Key {
-        name: "credentials",
-        kind: Kind::Word(&["pass", "broker"]),
-        default: "pass",
-        about: "With `broker` the agent has a placeholder for the API key in its environment, and the session adds the key to requests.",
-        example: "broker",
-        ..KEY
-    },
-    Key {
-        name: "budgets",
-        kind: Kind::List(&Kind::Map(BUDGET)),
-        default: "none",
-        about: "Limits of a session. Every budget whose pattern matches the model applies.",
-        example: "[{model: \"*\", max_tokens: 2000000, rpm: 60}]",
-        ..KEY
-    },
-    Key {
-        name: "prices",
-        kind: Kind::List(&Kind::Map(PRICE)),
-        default: "none",
-        about: "Prices of tokens. The first line whose pattern matches the model counts.",
-        example: "[{model: \"claude-*\", input: \"3.00\", output: \"15.00\"}]",
-        ..KEY
-    },
-];
+        example: "{EMAIL: redact, PASSWORD: block}";
+    /// With `broker` the agent has a placeholder for the API key in its environment, and the session adds the key to
+    /// requests.
+    "credentials": Kind::Word(&["pass", "broker"]), default: "pass", example: "broker";
+    /// Limits of a session. Every budget whose pattern matches the model applies.
+    "budgets": Kind::List(&Kind::Map(BUDGET)), default: "none",
+        example: "[{model: \"*\", max_tokens: 2000000, rpm: 60}]";
+    /// Prices of tokens. The first line whose pattern matches the model counts.
+    "prices": Kind::List(&Kind::Map(PRICE)), default: "none",
+        example: "[{model: \"claude-*\", input: \"3.00\", output: \"15.00\"}]";
+};
 
 impl Section<Policy> for Llm {
-    const KEYS: &'static [Key] = &[Key {
-        name: "llm",
-        kind: Kind::Map(LLM),
-        about: "Checks between the agent and its model.",
-        example: "{enabled: true, canary: true}",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Checks between the agent and its model.
+        "llm": Kind::Map(LLM), example: "{enabled: true, canary: true}";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let fields = fields.find("llm").and_then(|here| reader.map(&here, LLM));
-        let Some(fields) = fields else { return Self::default() };
+        let Some(fields) = reader.within(fields, "llm", LLM) else { return Self::default() };
         Self {
             enabled: reader.boolean(fields.find("enabled")),
             canary: fields.find("canary").and_then(|here| match here.node.value {
@@ -349,18 +267,16 @@ impl Section<Policy> for Llm {
                 Value::Bool(false) => Some(reader.ruled(&here, OnLeak::Pass)),
                 _ => reader.word(Some(here), &ON_LEAK),
             }),
-            canary_sentences: reader.word(fields.find("canary_sentences"), &SENTENCES),
+            canary_sentences: reader.word(fields.find("canary_sentences"), Sentences::WORDS),
             canary_word: reader.boolean(fields.find("canary_word")),
             canary_decoded: reader.boolean(fields.find("canary_decoded")),
-            replacement: fields.find("replacement").and_then(|here| {
-                let text = reader.text(&here)?;
-                Some(reader.ruled(&here, text))
-            }),
+            replacement: reader.one(fields.find("replacement"), Reader::text),
             timeout_ms: reader.duration(fields.find("timeout")),
             allow: reader.adding(fields.find("allow"), network::request),
-            secrets: reader.word(fields.find("secrets"), &ON_SECRET),
-            secret_kinds: kinds(reader, &fields),
-            credentials: reader.word(fields.find("credentials"), &CREDENTIALS),
+            secrets: reader.word(fields.find("secrets"), OnSecret::WORDS),
+            secret_kinds: reader
+                .named(fields.find("secret_kinds"), |reader, here| reader.word(Some(here), OnSecret::WORDS)),
+            credentials: reader.word(fields.find("credentials"), Credentials::WORDS),
             budgets: reader.adding(fields.find("budgets"), budget),
             prices: reader.adding(fields.find("prices"), price),
         }
@@ -368,17 +284,10 @@ impl Section<Policy> for Llm {
 
     fn merge(&self, below: &mut Policy) {
         let below = &mut below.llm;
-        merge_key(&self.enabled, &mut below.enabled);
-        merge_key(&self.canary, &mut below.canary);
-        merge_key(&self.canary_sentences, &mut below.canary_sentences);
-        merge_key(&self.canary_word, &mut below.canary_word);
-        merge_key(&self.canary_decoded, &mut below.canary_decoded);
-        merge_key(&self.replacement, &mut below.replacement);
-        merge_key(&self.timeout_ms, &mut below.timeout_ms);
+        merge_keys!(self => below; enabled, canary, canary_sentences, canary_word, canary_decoded, replacement);
+        merge_keys!(self => below; timeout_ms, secrets, credentials);
         merge_list(&self.allow, &mut below.allow);
-        merge_key(&self.secrets, &mut below.secrets);
-        below.secret_kinds.extend(self.secret_kinds.iter().map(|(kind, word)| (kind.clone(), word.clone())));
-        merge_key(&self.credentials, &mut below.credentials);
+        below.secret_kinds.extend(self.secret_kinds.clone());
         merge_list(&self.budgets, &mut below.budgets);
         // A higher layer's price for a model takes precedence.
         let mut below_prices = std::mem::take(&mut below.prices);
@@ -399,7 +308,7 @@ impl Section<Policy> for Llm {
             match wanted {
                 Some(wanted) if wanted.value => *in_force = Some(wanted.clone()),
                 Some(wanted) => {
-                    narrowing.refuse(&wanted.rule, "the model's answers are judged without this file")
+                    narrowing.refuse(&wanted.rule, "this file would switch off checks of the model's answers")
                 }
                 None => {}
             }
@@ -407,7 +316,7 @@ impl Section<Policy> for Llm {
         let in_force = llm.canary.as_ref().map_or(OnLeak::Replace, |own| own.value);
         match &self.canary {
             Some(wanted) if wanted.value >= in_force => llm.canary = Some(wanted.clone()),
-            Some(wanted) => narrowing.refuse(&wanted.rule, "the canary is stricter without this file"),
+            Some(wanted) => narrowing.refuse(&wanted.rule, "this file would loosen `canary`"),
             None => {}
         }
         match &self.canary_sentences {
@@ -419,33 +328,24 @@ impl Section<Policy> for Llm {
             Some(wanted) if wanted.value >= llm.secrets.as_ref().map_or(OnSecret::Log, |own| own.value) => {
                 llm.secrets = Some(wanted.clone());
             }
-            Some(wanted) => {
-                narrowing.refuse(&wanted.rule, "secrets are treated more strictly without this file")
-            }
+            Some(wanted) => narrowing.refuse(&wanted.rule, "this file would treat secrets less strictly"),
             None => {}
         }
         for (kind, wanted) in &self.secret_kinds {
             if wanted.value >= llm.on_secret(kind) {
                 llm.secret_kinds.insert(kind.clone(), wanted.clone());
             } else {
-                narrowing.refuse(&wanted.rule, "secrets are treated more strictly without this file");
+                narrowing.refuse(&wanted.rule, "this file would treat secrets less strictly");
             }
         }
         // A further budget restricts.
         llm.budgets.extend(self.budgets.iter().flat_map(|list| list.value.iter().cloned()));
-        let belongs = [
-            self.replacement.as_ref().map(|text| &text.rule),
-            self.timeout_ms.as_ref().map(|time| &time.rule),
-            self.credentials.as_ref().map(|word| &word.rule),
-            self.prices.as_ref().map(|list| &list.rule),
-        ];
-        for rule in belongs.into_iter().flatten() {
-            narrowing.refuse(rule, "only the user can set this");
-        }
+        let belongs = rules_of!(self; replacement, timeout_ms, credentials, prices);
+        narrowing.refuse_all(belongs, "only the user can set this");
         let Some(list) = &self.allow else { return };
         for entry in &list.value {
             if !llm.allow.iter().any(|outer| outer.value.covers(&entry.value)) {
-                narrowing.refuse(&entry.rule, format!("`{}` does not pass without this file", entry.value));
+                narrowing.refuse(&entry.rule, format!("this file would let `{}` pass unread", entry.value));
             }
         }
         llm.allow.clone_from(&list.value);
@@ -453,51 +353,23 @@ impl Section<Policy> for Llm {
 
     fn describe(policy: &Policy, _: &str, lines: &mut Lines) {
         let llm = &policy.llm;
-        for (name, flag) in [
-            ("llm.enabled", &llm.enabled),
-            ("llm.canary_word", &llm.canary_word),
-            ("llm.canary_decoded", &llm.canary_decoded),
-        ] {
-            if let Some(flag) = flag {
-                lines.add(name, flag.value.to_string(), &flag.rule);
-            }
-        }
-        add_word(
-            lines,
-            "llm.canary",
-            llm.canary.as_ref(),
-            &[("false", OnLeak::Pass), ON_LEAK[0], ON_LEAK[1]],
-        );
-        add_word(lines, "llm.canary_sentences", llm.canary_sentences.as_ref(), &SENTENCES);
-        if let Some(replacement) = &llm.replacement {
-            lines.add("llm.replacement", format!("{:?}", replacement.value), &replacement.rule);
-        }
-        if let Some(timeout) = &llm.timeout_ms {
-            lines.add("llm.timeout", format!("{} ms", timeout.value), &timeout.rule);
-        }
+        lines.list("llm.enabled", &llm.enabled, ToString::to_string);
+        lines.list("llm.canary_word", &llm.canary_word, ToString::to_string);
+        lines.list("llm.canary_decoded", &llm.canary_decoded, ToString::to_string);
+        lines.list("llm.canary", &llm.canary, |word| word.as_str());
+        lines.list("llm.canary_sentences", &llm.canary_sentences, |word| word.as_str());
+        lines.list("llm.replacement", &llm.replacement, |text| format!("{text:?}"));
+        lines.list("llm.timeout", &llm.timeout_ms, |timeout| format!("{timeout} ms"));
         lines.list("llm.allow", &llm.allow, ToString::to_string);
-        add_word(lines, "llm.secrets", llm.secrets.as_ref(), &ON_SECRET);
+        lines.list("llm.secrets", &llm.secrets, |word| word.as_str());
         for (kind, word) in &llm.secret_kinds {
-            add_word(lines, &format!("llm.secret_kinds.{kind}"), Some(word), &ON_SECRET);
+            lines.add(&format!("llm.secret_kinds.{kind}"), word.value.as_str(), &word.rule);
         }
-        add_word(lines, "llm.credentials", llm.credentials.as_ref(), &CREDENTIALS);
+        lines.list("llm.credentials", &llm.credentials, |word| word.as_str());
         lines.list("llm.budgets", &llm.budgets, ToString::to_string);
         lines.list("llm.prices", &llm.prices, |price| {
             format!("{}: {} in, {} out", price.model, dollars(price.input), dollars(price.output))
         });
-    }
-}
-
-fn add_word<T: PartialEq + Copy>(
-    lines: &mut Lines,
-    name: &str,
-    word: Option<&Ruled<T>>,
-    words: &[(&str, T)],
-) {
-    if let Some(word) = word
-        && let Some((text, _)) = words.iter().find(|(_, value)| *value == word.value)
-    {
-        lines.add(name, *text, &word.rule);
     }
 }
 
@@ -523,8 +395,7 @@ fn budget(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Budget> {
     let max_cost = amount(reader, &fields, "max_cost_usd")?;
     let model = pattern(reader, &fields)?;
     if max_tokens.or(requests).or(tokens).or(max_cost).is_none() {
-        reader.problem(here, "this budget limits nothing", Some("add `max_tokens: 1000000`".to_owned()));
-        return None;
+        return reader.fault(here, "this budget limits nothing", "add `max_tokens: 1000000`");
     }
     Some(Budget { model, max_tokens, max_cost, requests_per_minute: requests, tokens_per_minute: tokens })
 }
@@ -534,21 +405,9 @@ fn price(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Price> {
     let model = pattern(reader, &fields)?;
     let (input, output) = (amount(reader, &fields, "input")?, amount(reader, &fields, "output")?);
     let (Some(input), Some(output)) = (input, output) else {
-        reader.problem(here, "a price has `input` and `output`", None);
-        return None;
+        return reader.fault(here, "a price has `input` and `output`", None);
     };
     Some(Price { model, input, output })
-}
-
-fn kinds(reader: &mut Reader<'_>, fields: &Fields<'_>) -> BTreeMap<String, Ruled<OnSecret>> {
-    let names = fields.find("secret_kinds").and_then(|here| reader.names(&here));
-    let mut found = BTreeMap::new();
-    for (kind, here) in names.iter().flat_map(Fields::all) {
-        if let Some(word) = reader.word(Some(here), &ON_SECRET) {
-            found.insert(kind.to_owned(), word);
-        }
-    }
-    found
 }
 
 fn pattern(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
@@ -565,9 +424,8 @@ fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> Option<Op
         .then(|| format!("{whole}{fraction:0<6}").parse::<u64>().ok())
         .flatten();
     if micros.is_none() {
-        let help = "write dollars in quotes, such as `\"3.00\"`".to_owned();
-        reader.problem(&here, format!("`{text}` is not an amount of dollars"), Some(help));
-        return None;
+        let help = "write dollars in quotes, such as `\"3.00\"`";
+        return reader.fault(&here, format!("`{text}` is not an amount of dollars"), help);
     }
     Some(micros)
 }

@@ -1,7 +1,7 @@
 //! `agent.mcp_config`: where an agent without an adapter keeps its servers.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
@@ -14,14 +14,11 @@ pub struct McpConfig {
 }
 
 impl Section<AgentPolicy> for McpConfig {
-    const KEYS: &'static [Key] = &[Key {
-        name: "mcp_config",
-        kind: Kind::Text,
-        default: "what the adapter of a known agent finds",
-        about: "The file in which an agent without an adapter of its own keeps its MCP servers.",
-        example: "~/.tool/mcp.json",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// The file in which an agent without an adapter of its own keeps its MCP servers.
+        "mcp_config": Kind::Text, default: "what the adapter of a known agent finds",
+            example: "~/.tool/mcp.json";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let Some(here) = fields.find("mcp_config") else { return Self::default() };
@@ -43,8 +40,6 @@ impl Section<AgentPolicy> for McpConfig {
     }
 
     fn describe(policy: &AgentPolicy, name: &str, lines: &mut Lines) {
-        if let Some(file) = &policy.mcp_config {
-            lines.add(&format!("{name}.mcp_config"), &file.value, &file.rule);
-        }
+        lines.list(&format!("{name}.mcp_config"), &policy.mcp_config, Clone::clone);
     }
 }

@@ -6,11 +6,11 @@ use ipnet::IpNet;
 
 use crate::describe::Lines;
 use crate::domain::{self, HostError};
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{HostPattern, NetworkPolicy, NetworkRule, ProxyChoice, RequestRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_key, merge_list, rules_of};
 use crate::sections::ProcessPolicy;
 use crate::yaml::Value;
 
@@ -25,90 +25,50 @@ pub struct Network {
 const PORT: Kind = Kind::Number(1, 65_535);
 
 /// The keys of a rule that is a map.
-const RULE: &[Key] = &[
-    Key { name: "host", default: "required", about: "The name, pattern or block of addresses.", ..KEY },
-    Key { name: "port", kind: PORT, default: "443 and 80", about: "One port.", ..KEY },
-    Key { name: "ports", kind: Kind::Whole(&PORT), default: "443 and 80", about: "Several ports.", ..KEY },
-    Key {
-        name: "protocol",
-        kind: Kind::Word(&["tcp"]),
-        default: "TLS and HTTP, checked by name",
-        about: "`tcp` allows any protocol over TCP, without the name checks. It needs ports.",
-        ..KEY
-    },
-    Key {
-        name: "inspect",
-        kind: Kind::Flag,
-        default: "false",
-        about: "TLS ends at agentsh, so that single requests can be judged.",
-        ..KEY
-    },
-    Key {
-        name: "allow",
-        kind: Kind::Whole(&Kind::Text),
-        default: "every request",
-        about: "The requests that are let through, as `METHOD /path`. Only with `inspect`.",
-        ..KEY
-    },
-    Key {
-        name: "addresses",
-        kind: Kind::Whole(&Kind::Text),
-        default: "none",
-        about: "Blocks of addresses that are not public and that this name may nevertheless resolve to.",
-        ..KEY
-    },
-];
+const RULE: &[Key] = keys! {
+    /// The name, pattern or block of addresses.
+    "host": Kind::Text, default: "required";
+    /// One port.
+    "port": PORT, default: "443 and 80";
+    /// Several ports.
+    "ports": Kind::Whole(&PORT), default: "443 and 80";
+    /// `tcp` allows any protocol over TCP, without the name checks. It needs ports.
+    "protocol": Kind::Word(&["tcp"]), default: "TLS and HTTP, checked by name";
+    /// TLS ends at agentsh, so that single requests can be judged.
+    "inspect": Kind::Flag, default: "false";
+    /// The requests that are let through, as `METHOD /path`. Only with `inspect`.
+    "allow": Kind::Whole(&Kind::Text), default: "every request";
+    /// Blocks of addresses that are not public and that this name may nevertheless resolve to.
+    "addresses": Kind::Whole(&Kind::Text), default: "none";
+};
 
-const NETWORK: &[Key] = &[
-    Key {
-        name: "allow",
-        kind: Kind::List(&Kind::Either(&[Kind::Text, Kind::Map(RULE)])),
+const NETWORK: &[Key] = keys! {
+    /// Hosts that may be reached: `example.com`, `*.example.com` (one more label), `**.example.com` (any depth), an
+    /// address or a block of addresses, each with a port if it is not 443 or 80.
+    "allow": Kind::List(&Kind::Either(&[Kind::Text, Kind::Map(RULE)])),
         default: "the agent: its model's addresses; a server: what its profile lists",
         merge: "adds, unless written as `{replace: [...]}`; of two rules for one host and port the higher layer's decides",
-        about: "Hosts that may be reached: `example.com`, `*.example.com` (one more label), `**.example.com` (any depth), \
-            an address or a block of addresses, each with a port if it is not 443 or 80.",
-        example: "[api.example.com, \"*.githubusercontent.com\", {host: db.example.com, port: 5432, protocol: tcp}]",
-        ..KEY
-    },
-    Key {
-        name: "loopback",
-        kind: Kind::List(&PORT),
-        default: "none",
-        about: "Ports of this machine's own loopback that are open.",
-        example: "[5432]",
-        ..KEY
-    },
-    Key {
-        name: "proxy",
-        default: "environment",
-        about: "The HTTP proxy by which allowed connections leave this machine: `environment` (HTTPS_PROXY and NO_PROXY of the \
-            user), `off`, or its URL. Names are checked as always; the proxy resolves them.",
-        example: "environment",
-        ..KEY
-    },
-    Key {
-        name: "unknown",
-        kind: Kind::Word(&["ask", "deny"]),
+        example: "[api.example.com, \"*.githubusercontent.com\", {host: db.example.com, port: 5432, protocol: tcp}]";
+    /// Ports of this machine's own loopback that are open.
+    "loopback": Kind::List(&PORT), default: "none", example: "[5432]";
+    /// The HTTP proxy by which allowed connections leave this machine: `environment` (HTTPS_PROXY and NO_PROXY of the
+    /// user), `off`, or its URL. Names are checked as always; the proxy resolves them.
+    "proxy": Kind::Text, default: "environment", example: "environment";
+    /// What happens to a connection to a host that no rule names, on port 443 or 80: a person is asked (`agentsh
+    /// approvals`) and it waits at most 30 s, or it is refused. Servers never ask.
+    "unknown": Kind::Word(&["ask", "deny"]),
         default: "ask, for the agent, where a person can answer and the policy does not list what may run",
-        about: "What happens to a connection to a host that no rule names, on port 443 or 80: a person is asked \
-            (`agentsh approvals`) and it waits at most 30 s, or it is refused. Servers never ask.",
-        example: "deny",
-        ..KEY
-    },
-];
+        example: "deny";
+};
 
 impl Section<ProcessPolicy> for Network {
-    const KEYS: &'static [Key] = &[Key {
-        name: "network",
-        kind: Kind::Map(NETWORK),
-        about: "Where connections may go. There is no deny list: what no rule allows is refused.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Where connections may go. There is no deny list: what no rule allows is refused.
+        "network": Kind::Map(NETWORK);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(network) = fields.find("network").and_then(|here| reader.map(&here, NETWORK)) else {
-            return Self::default();
-        };
+        let Some(network) = reader.within(fields, "network", NETWORK) else { return Self::default() };
         let allow = reader.adding(network.find("allow"), network_rule);
         let loopback = reader.adding(network.find("loopback"), |reader, here| port(reader, here));
         if let Some(list) = &allow {
@@ -133,9 +93,8 @@ impl Section<ProcessPolicy> for Network {
 
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
         let base = &mut base.network;
-        if let Some(proxy) = &self.proxy {
-            narrowing.refuse(&proxy.rule, "only the user decides how connections leave this machine");
-        }
+        let message = "only the user decides how connections leave this machine";
+        narrowing.refuse_all(rules_of!(self; proxy), message);
         match &self.unknown {
             Some(asks) if asks.value => {
                 narrowing.refuse(&asks.rule, "only the user decides when questions are asked");
@@ -147,10 +106,7 @@ impl Section<ProcessPolicy> for Network {
             for entry in &list.value {
                 let possible = narrowing.possible.iter().any(|profile| profile.network.permits(&entry.value));
                 if !possible && !base.permits(&entry.value) {
-                    narrowing.refuse(
-                        &entry.rule,
-                        format!("`{}` cannot be reached without this file", entry.value),
-                    );
+                    narrowing.refuse(&entry.rule, format!("this file would allow `{}`", entry.value));
                 }
             }
             let permitted: Vec<_> =
@@ -164,8 +120,7 @@ impl Section<ProcessPolicy> for Network {
             for entry in &list.value {
                 let possible = narrowing.possible.iter().any(|profile| covered(&profile.network, entry));
                 if !possible && !covered(base, entry) {
-                    let message =
-                        format!("port {} of this machine is not open without this file", entry.value);
+                    let message = format!("this file would open port {} of this machine", entry.value);
                     narrowing.refuse(&entry.rule, message);
                 }
             }
@@ -176,13 +131,9 @@ impl Section<ProcessPolicy> for Network {
     fn describe(policy: &ProcessPolicy, name: &str, lines: &mut Lines) {
         lines.list(&format!("{name}.network.allow"), &policy.network.allow, ToString::to_string);
         lines.list(&format!("{name}.network.loopback"), &policy.network.loopback, ToString::to_string);
-        if let Some(proxy) = &policy.network.proxy {
-            lines.add(&format!("{name}.network.proxy"), proxy.value.to_string(), &proxy.rule);
-        }
-        if let Some(asks) = &policy.network.unknown {
-            let word = if asks.value { "ask" } else { "deny" };
-            lines.add(&format!("{name}.network.unknown"), word, &asks.rule);
-        }
+        lines.list(&format!("{name}.network.proxy"), &policy.network.proxy, ToString::to_string);
+        let word = |asks: &bool| if *asks { "ask" } else { "deny" };
+        lines.list(&format!("{name}.network.unknown"), &policy.network.unknown, word);
     }
 }
 
@@ -193,9 +144,8 @@ fn proxy(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<ProxyChoice>>
         "environment" => ProxyChoice::Environment,
         url if url.starts_with("http://") && url.len() > 7 => ProxyChoice::Url(text),
         _ => {
-            let help = "write `environment`, `off`, or `http://HOST:PORT`".to_owned();
-            reader.problem(here, "this is not a proxy that can be used", Some(help));
-            return None;
+            let help = "write `environment`, `off`, or `http://HOST:PORT`";
+            return reader.fault(here, "this is not a proxy that can be used", help);
         }
     };
     Some(reader.ruled(here, value))
@@ -212,10 +162,7 @@ fn network_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule>
             let keys: Vec<&str> = RULE.iter().map(|key| key.name).collect();
             network_map(reader, here, &keys)
         }
-        other => {
-            reader.wrong_type(here, "a host such as `example.com`, or a map with `host`", other);
-            None
-        }
+        other => reader.wrong_type(here, "a host such as `example.com`, or a map with `host`", other),
     }
 }
 
@@ -231,17 +178,14 @@ pub fn network_map(reader: &mut Reader<'_>, here: &Here<'_>, keys: &[&str]) -> O
         ports.extend(many.value.iter().map(|port| port.value));
     }
     let Some(host) = fields.find("host") else {
-        reader.problem(here, "this rule names no host", Some("add `host: example.com`".to_owned()));
-        return None;
+        return reader.fault(here, "this rule names no host", "add `host: example.com`");
     };
     let text = reader.text(&host)?;
     let parsed = domain::parse_pattern(&text);
     let pattern = host_result(reader, &host, parsed)?;
     if any_tcp && ports.is_empty() {
-        let help =
-            "without TLS and HTTP name checks a rule has to name its ports: add `port: 5432`".to_owned();
-        reader.problem(here, "this rule opens any TCP on no particular port", Some(help));
-        return None;
+        let help = "without TLS and HTTP name checks a rule has to name its ports: add `port: 5432`";
+        return reader.fault(here, "this rule opens any TCP on no particular port", help);
     }
     ports.sort_unstable();
     ports.dedup();
@@ -263,8 +207,7 @@ fn host_result<T>(reader: &mut Reader<'_>, here: &Here<'_>, parsed: Result<T, Ho
                         or an address block; a port may follow as `:443`";
             let is_unclear =
                 matches!(error, HostError::Invalid(_) | HostError::Wildcard(_) | HostError::TooWide(_));
-            reader.problem(here, error.to_string(), is_unclear.then(|| help.to_owned()));
-            None
+            reader.fault(here, error.to_string(), is_unclear.then(|| help.to_owned()))
         }
     }
 }
@@ -273,15 +216,9 @@ pub fn port(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<u16> {
     match &here.node.value {
         Value::Integer(value) => match u16::try_from(*value) {
             Ok(port) if port > 0 => Some(port),
-            _ => {
-                reader.problem(here, format!("{value} is not a port; ports are 1 to 65535"), None);
-                None
-            }
+            _ => reader.fault(here, format!("{value} is not a port; ports are 1 to 65535"), None),
         },
-        other => {
-            reader.wrong_type(here, "a port number", other);
-            None
-        }
+        other => reader.wrong_type(here, "a port number", other),
     }
 }
 
@@ -289,10 +226,7 @@ pub fn request(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<RequestRule> 
     let text = reader.text(here)?;
     match RequestRule::parse(&text) {
         Ok(rule) => Some(rule),
-        Err(why) => {
-            reader.problem(here, why, None);
-            None
-        }
+        Err(why) => reader.fault(here, why, None),
     }
 }
 
@@ -300,14 +234,12 @@ pub(super) fn block(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<IpNet> {
     let text = reader.text(here)?;
     let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
     let Some(block) = text.parse::<IpNet>().ok().or_else(address) else {
-        let help = "write `10.0.0.0/8`, `fd00::/8` or one address".to_owned();
-        reader.problem(here, "this is not an address block", Some(help));
-        return None;
+        let help = "write `10.0.0.0/8`, `fd00::/8` or one address";
+        return reader.fault(here, "this is not an address block", help);
     };
     if block.trunc() != block {
         let help = format!("did you mean `{}`?", block.trunc());
-        reader.problem(here, "this block has bits set behind its prefix length", Some(help));
-        return None;
+        return reader.fault(here, "this block has bits set behind its prefix length", help);
     }
     Some(block)
 }
@@ -317,13 +249,13 @@ fn conditions_fit(reader: &mut Reader<'_>, fields: &Fields<'_>, rule: &NetworkRu
     let mut fits = true;
     let mut odd = |key: &str, message: &str, help: &str| {
         if let Some(here) = fields.find(key) {
-            reader.problem(&here, message, Some(help.to_owned()));
+            reader.problem(&here, message, help);
             fits = false;
         }
     };
     let is_net = matches!(rule.host, HostPattern::Net(..));
     if !rule.inspect {
-        odd("allow", "single requests can only be judged where TLS ends at agentsh", "add `inspect: true`");
+        odd("allow", "agentsh can check only requests that it can read", "add `inspect: true`");
     } else if rule.requests.is_empty() {
         odd("allow", "an empty list would let no request through", "remove the key, or the whole rule");
     }
@@ -350,7 +282,7 @@ fn contradictions(reader: &mut Reader<'_>, rules: &[Ruled<NetworkRule>]) {
         if let Some(earlier) = rules.iter().take(at).find(is_same) {
             let message = format!("`{}` is given twice, with different conditions", later.value.host);
             let help = format!("the rule in line {} decides; make one rule of the two", earlier.rule.line);
-            reader.problem_of_rule(&later.rule, message, Some(help));
+            reader.problem_of_rule(&later.rule, message, help);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! `version_pinning`: what happens to a server or a tool that changed.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
-use crate::model::{IgnoredIn, OnChange, Pinning, Ruled};
+use crate::keys::{Key, Kind, keys};
+use crate::model::{IgnoredIn, OnChange, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::Section;
+use crate::section::{Section, set_key};
 use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
@@ -21,128 +21,63 @@ pub struct PinningKeys {
     pub ignore_in: Option<Ruled<Vec<IgnoredIn>>>,
 }
 
-const IGNORED: &[Key] = &[
-    Key { name: "server", default: "required", about: "A server, or a pattern.", example: "clock", ..KEY },
-    Key {
-        name: "name",
-        default: "`*`",
-        about: "A tool, a prompt or a URI, or a pattern; empty for the instructions.",
-        example: "now",
-        ..KEY
-    },
-    Key {
-        name: "members",
-        kind: Kind::Whole(&Kind::Text),
-        default: "required",
-        about: "Members of the definition, as names or JSON pointers.",
-        example: "[description]",
-        ..KEY
-    },
-];
+const IGNORED: &[Key] = keys! {
+    /// A server, or a pattern.
+    "server": Kind::Text, default: "required", example: "clock";
+    /// A tool, a prompt or a URI, or a pattern; empty for the instructions.
+    "name": Kind::Text, default: "`*`", example: "now";
+    /// Members of the definition, as names or JSON pointers.
+    "members": Kind::Whole(&Kind::Text), default: "required", example: "[description]";
+};
 
-const PINNING: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether the bytes of servers and the definitions of tools are compared with what was trusted.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "on_change",
-        kind: Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "block",
-        about: "What happens to a server or a tool that differs from its pin. `block` hides the tool, refuses its calls and asks a person whether it may be shown, \
-            `ask` shows it and waits for a person at every call; a program that changed is refused by both.",
-        example: "block",
-        ..KEY
-    },
-    Key {
-        name: "posture",
-        kind: Kind::Word(&["quarantine", "review_required", "observe"]),
-        default: "quarantine",
-        about: "Another way to write `on_change`: `quarantine` is `block`, `review_required` is `ask`, `observe` is `alert`.",
-        example: "observe",
-        ..KEY
-    },
-    Key {
-        name: "unlisted",
-        kind: Kind::Word(&["block", "alert", "allow"]),
-        default: "block",
-        about: "What happens to a call of a tool that its server did not list. If a server was trusted before, agentsh lists its tools before the first call.",
-        example: "alert",
-        ..KEY
-    },
-    Key {
-        name: "ignore",
-        kind: Kind::Whole(&Kind::Text),
-        default: "none",
-        about: "Members of definitions that may change, as names or JSON pointers.",
-        example: "[title, /annotations/title]",
-        ..KEY
-    },
-    Key {
-        name: "ignore_in",
-        kind: Kind::Whole(&Kind::Map(IGNORED)),
-        default: "none",
-        about: "The same for single servers, such as one that puts the time or a session into a description. The registry's \
-            comparison leaves them out too.",
-        example: "[{server: clock, name: now, members: [description]}]",
-        ..KEY
-    },
-    Key {
-        name: "auto_trust_first",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether what is seen for the first time is trusted.",
-        example: "false",
-        ..KEY
-    },
-    Key {
-        name: "pin_binary",
-        kind: Kind::Flag,
-        default: "true",
-        about: "Whether the files of the program are pinned, and not the definitions of its tools alone.",
-        example: "true",
-        ..KEY
-    },
-];
+const PINNING: &[Key] = keys! {
+    /// Whether the bytes of servers and the definitions of tools are compared with what was trusted.
+    "enabled": Kind::Flag, default: "true", example: "true";
+    /// What happens to a server or a tool that differs from its pin. `block` hides the tool, refuses its calls and asks
+    /// a person whether it may be shown, `ask` shows it and waits for a person at every call; a program that changed is
+    /// refused by both.
+    "on_change": Kind::Word(&["block", "ask", "alert", "allow"]), default: "block", example: "block";
+    /// Another way to write `on_change`: `quarantine` is `block`, `review_required` is `ask`, `observe` is `alert`.
+    "posture": Kind::Word(&["quarantine", "review_required", "observe"]), default: "quarantine",
+        example: "observe";
+    /// What happens to a call of a tool that its server did not list. If a server was trusted before, agentsh lists its
+    /// tools before the first call.
+    "unlisted": Kind::Word(&["block", "alert", "allow"]), default: "block", example: "alert";
+    /// Members of definitions that may change, as names or JSON pointers.
+    "ignore": Kind::Whole(&Kind::Text), default: "none", example: "[title, /annotations/title]";
+    /// The same for single servers, such as one that puts the time or a session into a description. The registry's
+    /// comparison leaves them out too.
+    "ignore_in": Kind::Whole(&Kind::Map(IGNORED)), default: "none",
+        example: "[{server: clock, name: now, members: [description]}]";
+    /// Whether what is seen for the first time is trusted.
+    "auto_trust_first": Kind::Flag, default: "true", example: "false";
+    /// Whether the files of the program are pinned, and not the definitions of its tools alone.
+    "pin_binary": Kind::Flag, default: "true", example: "true";
+};
 
 impl Section<McpPolicy> for PinningKeys {
-    const KEYS: &'static [Key] = &[Key {
-        name: "version_pinning",
-        kind: Kind::Map(PINNING),
-        about: "Servers and tools that change after they were trusted.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Servers and tools that change after they were trusted.
+        "version_pinning": Kind::Map(PINNING);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let here = fields.find("version_pinning");
-        let Some((here, fields)) = here.and_then(|here| Some((here.clone(), reader.map(&here, PINNING)?)))
-        else {
-            return Self::default();
-        };
-        let words = [
-            ("block", OnChange::Block),
-            ("ask", OnChange::Ask),
-            ("alert", OnChange::Alert),
-            ("allow", OnChange::Allow),
-        ];
+        let Some(here) = fields.find("version_pinning") else { return Self::default() };
+        let Some(fields) = reader.map(&here, PINNING) else { return Self::default() };
         let postures = [
             ("quarantine", OnChange::Block),
             ("review_required", OnChange::Ask),
             ("observe", OnChange::Alert),
         ];
-        let unlisted = [words[0], words[2], words[3]];
+        let unlisted = [OnChange::Block, OnChange::Alert, OnChange::Allow].map(|word| (word.as_str(), word));
         let posture = reader.word(fields.find("posture"), &postures);
         if let Some(here) = fields.find("posture").filter(|_| fields.find("on_change").is_some()) {
-            reader.problem(&here, "`on_change` means the same", Some("write one of them".to_owned()));
+            reader.problem(&here, "`posture` and `on_change` set the same thing", "remove one of them");
         }
         Self {
             rule: Some(reader.rule(&here)),
             enabled: reader.boolean(fields.find("enabled")),
-            on_change: reader.word(fields.find("on_change"), &words).or(posture),
+            on_change: reader.word(fields.find("on_change"), OnChange::WORDS).or(posture),
             unlisted: reader.word(fields.find("unlisted"), &unlisted),
             ignore: ignored(reader, fields.find("ignore")),
             ignore_in: whole(reader.list(fields.find("ignore_in"), ignored_in)),
@@ -153,77 +88,29 @@ impl Section<McpPolicy> for PinningKeys {
 
     /// A key that a section omits keeps the value of the layers below, or the strict default.
     fn merge(&self, below: &mut McpPolicy) {
-        let Pinning {
-            enabled,
-            on_change,
-            auto_trust_first,
-            pin_binary,
-            unlisted,
-            ignore,
-            ignore_in,
-            rule,
-            written,
-        } = &mut below.pinning;
-        for (key, value, slot) in [
-            ("enabled", &self.enabled, enabled),
-            ("auto_trust_first", &self.auto_trust_first, auto_trust_first),
-            ("pin_binary", &self.pin_binary, pin_binary),
-        ] {
-            if let Some(value) = value {
-                *slot = value.value;
-                written.insert(key, value.rule.clone());
-            }
-        }
-        for (key, value, slot) in
-            [("on_change", &self.on_change, on_change), ("unlisted", &self.unlisted, unlisted)]
-        {
-            if let Some(value) = value {
-                *slot = value.value;
-                written.insert(key, value.rule.clone());
-            }
-        }
-        if let Some(value) = &self.ignore {
-            ignore.clone_from(&value.value);
-            written.insert("ignore", value.rule.clone());
-        }
-        if let Some(value) = &self.ignore_in {
-            ignore_in.clone_from(&value.value);
-            written.insert("ignore_in", value.rule.clone());
-        }
+        let pinning = &mut below.pinning;
+        let written = &mut pinning.written;
+        set_key("enabled", &self.enabled, &mut pinning.enabled, written);
+        set_key("auto_trust_first", &self.auto_trust_first, &mut pinning.auto_trust_first, written);
+        set_key("pin_binary", &self.pin_binary, &mut pinning.pin_binary, written);
+        set_key("on_change", &self.on_change, &mut pinning.on_change, written);
+        set_key("unlisted", &self.unlisted, &mut pinning.unlisted, written);
+        set_key("ignore", &self.ignore, &mut pinning.ignore, written);
+        set_key("ignore_in", &self.ignore_in, &mut pinning.ignore_in, written);
         if let Some(own) = &self.rule {
-            rule.clone_from(own);
+            pinning.rule.clone_from(own);
         }
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let strictness = |on_change: OnChange| match on_change {
-            OnChange::Allow => 0,
-            OnChange::Alert => 1,
-            OnChange::Ask => 2,
-            OnChange::Block => 3,
-        };
-        let in_force = &base.pinning;
-        let laxer = [
-            self.enabled.as_ref().filter(|own| in_force.enabled && !own.value).map(|own| &own.rule),
-            self.on_change
-                .as_ref()
-                .filter(|own| strictness(own.value) < strictness(in_force.on_change))
-                .map(|own| &own.rule),
-            self.unlisted
-                .as_ref()
-                .filter(|own| strictness(own.value) < strictness(in_force.unlisted))
-                .map(|own| &own.rule),
-            self.ignore.as_ref().filter(|own| own.value != in_force.ignore).map(|own| &own.rule),
-            self.ignore_in.as_ref().filter(|own| own.value != in_force.ignore_in).map(|own| &own.rule),
-            self.auto_trust_first
-                .as_ref()
-                .filter(|own| own.value && !in_force.auto_trust_first)
-                .map(|own| &own.rule),
-            self.pin_binary.as_ref().filter(|own| in_force.pin_binary && !own.value).map(|own| &own.rule),
-        ];
-        for rule in laxer.into_iter().flatten() {
-            narrowing.refuse(rule, "pinning is stricter without this file");
-        }
+        let (before, message) = (&base.pinning, "this file would loosen `version_pinning`");
+        narrowing.refuse_if(&self.enabled, |own| before.enabled && !own, message);
+        narrowing.refuse_if(&self.on_change, |own| *own > before.on_change, message);
+        narrowing.refuse_if(&self.unlisted, |own| *own > before.unlisted, message);
+        narrowing.refuse_if(&self.ignore, |own| *own != before.ignore, message);
+        narrowing.refuse_if(&self.ignore_in, |own| *own != before.ignore_in, message);
+        narrowing.refuse_if(&self.auto_trust_first, |own| *own && !before.auto_trust_first, message);
+        narrowing.refuse_if(&self.pin_binary, |own| before.pin_binary && !own, message);
         self.merge(base);
     }
 
@@ -259,9 +146,8 @@ fn ignored_in(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<IgnoredIn> {
     let name = fields.find("name").and_then(|here| reader.text(&here));
     let members = ignored(reader, fields.find("members"));
     let (Some(server), Some(members)) = (server, members) else {
-        let help = "write `{server: ID, members: [NAME]}`".to_owned();
-        reader.problem(here, "this names no server and no members", Some(help));
-        return None;
+        let help = "write `{server: ID, members: [NAME]}`";
+        return reader.fault(here, "this names no server and no members", help);
     };
     Some(IgnoredIn { server, name: name.unwrap_or_else(|| "*".to_owned()), members: members.value })
 }
@@ -282,15 +168,4 @@ fn ignored(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<Vec<
         })
     })?;
     whole(Some(list))
-}
-
-impl OnChange {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Block => "block",
-            Self::Ask => "ask",
-            Self::Alert => "alert",
-            Self::Allow => "allow",
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! `agent.publish`: ports of the sandbox that are reachable from this machine.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, List, Reader};
@@ -14,21 +14,16 @@ pub struct Publish {
 }
 
 impl Section<AgentPolicy> for Publish {
-    const KEYS: &'static [Key] = &[Key {
-        name: "publish",
-        kind: Kind::List(&Kind::Number(1024, 65_535)),
-        default: "none",
-        about: "Ports on which a server of the agent is reachable from this machine, at the same port of 127.0.0.1.",
-        example: "[3000]",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Ports on which a server of the agent is reachable from this machine, at the same port of 127.0.0.1.
+        "publish": Kind::List(&Kind::Number(1024, 65_535)), default: "none", example: "[3000]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let ports = reader.adding(fields.find("publish"), |reader, here| {
             let found = port(reader, here)?;
             if found < 1024 {
-                reader.problem(here, "no program inside can listen on a port below 1024", None);
-                return None;
+                return reader.fault(here, "no program inside can listen on a port below 1024", None);
             }
             Some(found)
         });
@@ -43,7 +38,7 @@ impl Section<AgentPolicy> for Publish {
         let Some(list) = &self.ports else { return };
         let covered = |entry: &Ruled<u16>| base.publish.iter().any(|outer| outer.value == entry.value);
         for entry in list.value.iter().filter(|entry| !covered(entry)) {
-            narrowing.refuse(&entry.rule, format!("port {} is not published without this file", entry.value));
+            narrowing.refuse(&entry.rule, format!("this file would publish port {}", entry.value));
         }
         let kept = list.value.iter().filter(|entry| covered(entry)).cloned().collect();
         base.publish = kept;

@@ -2,10 +2,10 @@
 
 use crate::describe::Lines;
 use crate::domain;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{PolicyTest, Question};
 use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, Reader};
+use crate::reader::{Fields, Here, Reader, values};
 use crate::section::Section;
 use crate::sections::Policy;
 use crate::types::ServerId;
@@ -15,27 +15,33 @@ pub struct Tests {
     pub tests: Vec<PolicyTest>,
 }
 
-const TEST: &[Key] = &[
-    Key { name: "connect", about: "May `host:port` be connected to?", ..KEY },
-    Key { name: "read", about: "May this path be read?", ..KEY },
-    Key { name: "write", about: "May this path be written?", ..KEY },
-    Key { name: "exec", about: "May this program be executed?", ..KEY },
-    Key { name: "env", about: "Is this variable passed on?", ..KEY },
-    Key { name: "tool", about: "May `server/tool` be called?", ..KEY },
-    Key { name: "from", default: "the agent", about: "The server that asks.", ..KEY },
-    Key { name: "expect", kind: Kind::Word(&["allow", "deny"]), about: "The answer that is right.", ..KEY },
-];
+const TEST: &[Key] = keys! {
+    /// May `host:port` be connected to?
+    "connect": Kind::Text;
+    /// May this path be read?
+    "read": Kind::Text;
+    /// May this path be written?
+    "write": Kind::Text;
+    /// May this program be executed?
+    "exec": Kind::Text;
+    /// Is this variable passed on?
+    "env": Kind::Text;
+    /// May `server/tool` be called?
+    "tool": Kind::Text;
+    /// The server that asks.
+    "from": Kind::Text, default: "the agent";
+    /// The answer that is right.
+    "expect": Kind::Word(&["allow", "deny"]);
+};
 
 impl Section<Policy> for Tests {
-    const KEYS: &'static [Key] = &[Key {
-        name: "tests",
-        kind: Kind::Whole(&Kind::Map(TEST)),
-        default: "none",
-        merge: "of every file, asked of that file and the layers below it",
-        about: "Questions, and the answers that the author of the file expects. A policy that contradicts them is not loaded.",
-        example: "[{connect: \"example.com:443\", expect: deny}, {read: ~/.ssh/id_ed25519, expect: deny}]",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Questions, and the answers that the author of the file expects. A policy that contradicts them is not
+        /// loaded.
+        "tests": Kind::Whole(&Kind::Map(TEST)), default: "none",
+            merge: "each file has its own, asked of that file and the layers below it",
+            example: "[{connect: \"example.com:443\", expect: deny}, {read: ~/.ssh/id_ed25519, expect: deny}]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self { tests: tests(reader, fields.find("tests")) }
@@ -55,8 +61,7 @@ impl Section<Policy> for Tests {
 const QUESTIONS: [&str; 6] = ["connect", "read", "write", "exec", "env", "tool"];
 
 pub fn tests(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Vec<PolicyTest> {
-    let list = reader.list(here, test);
-    list.map(|list| list.value).unwrap_or_default().into_iter().map(|entry| entry.value).collect()
+    values(reader.list(here, test))
 }
 
 /// `host:port` of a question; without a port 443, as in `agentsh policy allow`.
@@ -79,11 +84,7 @@ fn test(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<PolicyTest> {
     let words = [("allow", true), ("deny", false)];
     let expect = reader.word(fields.find("expect"), &words);
     if fields.find("expect").is_none() {
-        reader.problem(
-            here,
-            "this test expects nothing",
-            Some("add `expect: allow` or `expect: deny`".into()),
-        );
+        reader.problem(here, "this test expects nothing", "add `expect: allow` or `expect: deny`");
     }
     let mut from = match fields.find("from") {
         Some(here) => Some(ServerId(reader.text(&here)?)),
@@ -93,16 +94,14 @@ fn test(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<PolicyTest> {
         QUESTIONS.iter().filter_map(|key| Some((*key, fields.find(key)?))).collect();
     let [(key, here_asked)] = asked.as_slice() else {
         let help = format!("write one of {} per test", crate::diagnostic::one_of(&QUESTIONS));
-        reader.problem(here, "a test asks exactly one question", Some(help));
-        return None;
+        return reader.fault(here, "a test asks exactly one question", help);
     };
     let text = reader.text(here_asked)?;
     let question = match *key {
         "connect" => match connect(&text) {
             Ok(question) => question,
             Err(why) => {
-                reader.problem(here_asked, why, None);
-                return None;
+                return reader.fault(here_asked, why, None);
             }
         },
         "read" => Question::Read(text),
@@ -114,17 +113,11 @@ fn test(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<PolicyTest> {
                 (Some(named), _) => named,
                 (None, Some(from)) => (from.clone(), Question::Tool(text)),
                 (None, None) => {
-                    reader.problem(
-                        here_asked,
-                        "which server's tool?",
-                        Some("write `server/tool`".to_owned()),
-                    );
-                    return None;
+                    return reader.fault(here_asked, "which server's tool?", "write `server/tool`");
                 }
             };
             if from.as_ref().is_some_and(|from| *from != server) {
-                reader.problem(here_asked, "`from` names a different server than the tool", None);
-                return None;
+                return reader.fault(here_asked, "`from` names a different server than the tool", None);
             }
             from = Some(server);
             question

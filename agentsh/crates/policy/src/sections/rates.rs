@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{Rate, RateLimits, Ruled};
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
@@ -22,73 +22,42 @@ pub struct Rates {
 
 const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 
-const PER_SERVER: &[Key] = &[
-    Key { name: "calls_per_minute", kind: COUNT, default: "100", about: "Calls a minute.", ..KEY },
-    Key { name: "burst", kind: COUNT, default: "10", about: "Calls at once.", ..KEY },
-];
+const PER_SERVER: &[Key] = keys! {
+    /// Calls per minute.
+    "calls_per_minute": COUNT, default: "100";
+    /// Maximum number of calls in a burst.
+    "burst": COUNT, default: "10";
+};
 
-const RATES: &[Key] = &[
-    Key {
-        name: "enabled",
-        kind: Kind::Flag,
-        default: "false",
-        about: "Whether calls are limited.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "default_rpm",
-        kind: COUNT,
-        default: "100",
-        about: "Calls a minute, of each server.",
-        example: "60",
-        ..KEY
-    },
-    Key {
-        name: "default_burst",
-        kind: COUNT,
-        default: "10",
-        about: "Calls at once, of each server.",
-        example: "10",
-        ..KEY
-    },
-    Key {
-        name: "per_server",
-        kind: Kind::Names(&Kind::Map(PER_SERVER)),
-        default: "none",
-        about: "Other limits for one server.",
-        example: "{search: {calls_per_minute: 6, burst: 1}}",
-        ..KEY
-    },
-];
+const RATES: &[Key] = keys! {
+    /// Whether calls are limited.
+    "enabled": Kind::Flag, default: "false", example: "true";
+    /// Calls per minute, for each server.
+    "default_rpm": COUNT, default: "100", example: "60";
+    /// Maximum number of calls in a burst, for each server.
+    "default_burst": COUNT, default: "10", example: "10";
+    /// Other limits for one server.
+    "per_server": Kind::Names(&Kind::Map(PER_SERVER)), default: "none",
+        example: "{search: {calls_per_minute: 6, burst: 1}}";
+};
 
 impl Section<McpPolicy> for Rates {
-    const KEYS: &'static [Key] = &[Key {
-        name: "rate_limits",
-        kind: Kind::Map(RATES),
-        about: "How often the tools of a server may be called. Holds whether or not `enforce_policy` is on.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// How often the tools of a server may be called. Holds whether or not `enforce_policy` is on.
+        "rate_limits": Kind::Map(RATES);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let here = fields.find("rate_limits");
-        let Some((here, fields)) = here.and_then(|here| Some((here.clone(), reader.map(&here, RATES)?)))
-        else {
-            return Self::default();
-        };
+        let Some(here) = fields.find("rate_limits") else { return Self::default() };
+        let Some(fields) = reader.map(&here, RATES) else { return Self::default() };
         let most = u64::from(u32::MAX);
-        let mut per_server = BTreeMap::new();
-        if let Some(here) = fields.find("per_server")
-            && let Some(names) = reader.names(&here)
-        {
-            for (id, here) in names.all() {
-                let Some(entry) = reader.map(&here, PER_SERVER) else { continue };
-                let calls = reader.number(entry.find("calls_per_minute"), 1, most);
-                let burst = reader.number(entry.find("burst"), 1, most);
-                let rate = rate(calls.as_ref(), burst.as_ref());
-                per_server.insert(ServerId(id.to_owned()), reader.ruled(&here, rate));
-            }
-        }
+        let per_server = reader.named(fields.find("per_server"), |reader, here| {
+            let entry = reader.map(&here, PER_SERVER)?;
+            let calls = reader.number(entry.find("calls_per_minute"), 1, most);
+            let burst = reader.number(entry.find("burst"), 1, most);
+            Some(reader.ruled(&here, rate(calls.as_ref(), burst.as_ref())))
+        });
+        let per_server = per_server.into_iter().map(|(id, rate)| (ServerId(id), rate)).collect();
         Self {
             rule: Some(reader.rule(&here)),
             enabled: reader.boolean(fields.find("enabled")),
@@ -135,7 +104,7 @@ impl Section<McpPolicy> for Rates {
         if let Some(enabled) = self.enabled.as_ref().filter(|enabled| !enabled.value)
             && base.default.is_some()
         {
-            narrowing.refuse(&enabled.rule, "calls are limited without this file");
+            narrowing.refuse(&enabled.rule, "this file would switch off the limit of calls");
         }
         let mut alone = McpPolicy::default();
         self.merge(&mut alone);
@@ -145,7 +114,7 @@ impl Section<McpPolicy> for Rates {
                 && wanted.value.calls_per_minute > in_force.value.calls_per_minute
                 || self.default_burst.is_some() && wanted.value.burst > in_force.value.burst;
             if higher {
-                narrowing.refuse(&wanted.rule, "the limit of calls is lower without this file");
+                narrowing.refuse(&wanted.rule, "this file would raise the limit of calls");
             }
         }
         for (id, wanted) in &own.per_server {
@@ -153,8 +122,7 @@ impl Section<McpPolicy> for Rates {
                 && (wanted.value.calls_per_minute > in_force.value.calls_per_minute
                     || wanted.value.burst > in_force.value.burst)
             {
-                narrowing
-                    .refuse(&wanted.rule, format!("the limit of calls to `{id}` is lower without this file"));
+                narrowing.refuse(&wanted.rule, format!("this file would raise the limit of calls to `{id}`"));
             }
         }
         let ids: Vec<ServerId> = base.per_server.keys().chain(own.per_server.keys()).cloned().collect();
@@ -170,9 +138,7 @@ impl Section<McpPolicy> for Rates {
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let show = |rate: &Rate| format!("{} calls a minute, burst {}", rate.calls_per_minute, rate.burst);
-        if let Some(default) = &policy.rate_limits.default {
-            lines.add(&format!("{name}.rate_limits"), show(&default.value), &default.rule);
-        }
+        lines.list(&format!("{name}.rate_limits"), &policy.rate_limits.default, show);
         for (id, limit) in &policy.rate_limits.per_server {
             lines.add(&format!("{name}.rate_limits.{id}"), show(&limit.value), &limit.rule);
         }

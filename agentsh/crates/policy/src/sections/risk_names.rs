@@ -1,7 +1,7 @@
 //! `risk_names`: how the risk of a tool is read from its name.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Reader};
@@ -14,20 +14,15 @@ pub struct RiskNames {
     pub names: Option<Ruled<Names>>,
 }
 
-const WORDS: [(&str, Names); 2] = [("words", Names::Words), ("literal", Names::Literal)];
-
 impl Section<McpPolicy> for RiskNames {
-    const KEYS: &'static [Key] = &[Key {
-        name: "risk_names",
-        kind: Kind::Word(&["words", "literal"]),
-        default: "words",
-        about: "How `risk` of a rule reads names of tools: `words` finds a verb only as a whole word, `literal` anywhere in a name, as ThornGuard does: `input_text` has `put`.",
-        example: "literal",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// How `risk` of a rule reads names of tools: `words` finds a verb only as a whole word, `literal` anywhere in
+        /// a name, as ThornGuard does: `input_text` has `put`.
+        "risk_names": Kind::Word(&["words", "literal"]), default: "words", example: "literal";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        Self { names: reader.word(fields.find("risk_names"), &WORDS) }
+        Self { names: reader.word(fields.find("risk_names"), Names::WORDS) }
     }
 
     fn merge(&self, below: &mut McpPolicy) {
@@ -40,16 +35,13 @@ impl Section<McpPolicy> for RiskNames {
             |names: &Option<Ruled<Names>>| names.as_ref().is_some_and(|names| names.value == Names::Literal);
         match &self.names {
             Some(own) if is_literal(&base.risk_names) && own.value == Names::Words => {
-                narrowing.refuse(&own.rule, "`risk_names` is `literal` without this file");
+                narrowing.refuse(&own.rule, "this file would loosen `risk_names`");
             }
             _ => self.merge(base),
         }
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        if let Some(names) = &policy.risk_names {
-            let word = WORDS.iter().find(|(_, value)| *value == names.value).map_or("", |(word, _)| word);
-            lines.add(&format!("{name}.risk_names"), word.to_owned(), &names.rule);
-        }
+        lines.list(&format!("{name}.risk_names"), &policy.risk_names, |names| names.as_str());
     }
 }

@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
+use agentsh_base::words;
 use ipnet::IpNet;
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, List, Reader};
+use crate::reader::{Fields, Here, List, Reader, values};
 use crate::risk::Risk;
 use crate::section::{Section, merge_list};
 use crate::sections::McpPolicy;
@@ -19,13 +20,14 @@ pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-aut
 /// Largest compiled pattern, in bytes.
 const MAX_PATTERN: usize = 1 << 20;
 
-/// The outcome of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuleAction {
-    /// Goes on, and is recorded as an alert.
-    Audit,
-    Ask,
-    Block,
+words! {
+    /// The outcome of a rule.
+    pub enum RuleAction {
+        /// Goes on, and is recorded as an alert.
+        Audit = "audit",
+        Ask = "ask",
+        Block = "block",
+    }
 }
 
 /// One rule. All of its conditions must match.
@@ -90,104 +92,54 @@ pub struct Rules {
     written: List<CallRule>,
 }
 
-const ACTIONS: [(&str, RuleAction); 3] =
-    [("audit", RuleAction::Audit), ("ask", RuleAction::Ask), ("block", RuleAction::Block)];
-const RISKS: [(&str, Risk); 3] = [("low", Risk::Low), ("medium", Risk::Medium), ("high", Risk::High)];
+const CONDITION: &[Key] = keys! {
+    /// JSON pointer into the arguments, such as `/query`; a step `*` is every item.
+    "path": Kind::Text, default: "every string of the arguments";
+    /// A header of a gateway client's request, instead of a `path`. Credentials (`Authorization`, `X-Api-Key`,
+    /// `Cookie`) cannot be used.
+    "header": Kind::Text, default: "none";
+    /// The value, as text.
+    "equals": Kind::Text, default: "anything";
+    /// A regular expression (of the crate `regex`: linear time, without look-around) that is found in the value.
+    "matches": Kind::Text, default: "anything";
+    /// A host, or a pattern, that the value names.
+    "host": Kind::Text, default: "anything";
+    /// Whether there is a value.
+    "exists": Kind::Flag, default: "does not matter";
+};
 
-const CONDITION: &[Key] = &[
-    Key {
-        name: "path",
-        default: "every string of the arguments",
-        about: "JSON pointer into the arguments, such as `/query`; a step `*` is every item.",
-        ..KEY
-    },
-    Key {
-        name: "header",
-        default: "none",
-        about: "A header of a gateway client's request, instead of a `path`. Credentials (`Authorization`, `X-Api-Key`, `Cookie`) cannot be used.",
-        ..KEY
-    },
-    Key { name: "equals", default: "anything", about: "The value, as text.", ..KEY },
-    Key {
-        name: "matches",
-        default: "anything",
-        about: "A regular expression (of the crate `regex`: linear time, without look-around) that is found in the value.",
-        ..KEY
-    },
-    Key { name: "host", default: "anything", about: "A host, or a pattern, that the value names.", ..KEY },
-    Key {
-        name: "exists",
-        kind: Kind::Flag,
-        default: "does not matter",
-        about: "Whether there is a value.",
-        ..KEY
-    },
-];
-
-const RULE: &[Key] = &[
-    Key { name: "name", default: "none", about: "For messages and the record.", ..KEY },
-    Key { name: "server", default: "`*`", about: "A server, or a pattern.", ..KEY },
-    Key { name: "tool", default: "`*`", about: "A tool, or a pattern.", ..KEY },
-    Key {
-        name: "method",
-        default: "`tools/call`",
-        about: "A method of the protocol, or a pattern. Except for `tools/call`, `path` starts at `params`.",
-        ..KEY
-    },
-    Key {
-        name: "risk",
-        kind: Kind::Word(&["low", "medium", "high"]),
-        default: "any",
-        about: "At least this: `high` for names like delete, exec or write and for destructiveHint, `medium` for create, update, \
-            send.",
-        ..KEY
-    },
-    Key {
-        name: "from",
-        kind: Kind::Whole(&Kind::Text),
-        default: "everywhere",
-        about: "Networks (`10.0.0.0/8`) of clients of the gateway. The rule does not apply to clients that are started here, because they have no address.",
-        ..KEY
-    },
-    Key {
-        name: "not_from",
-        kind: Kind::Whole(&Kind::Text),
-        default: "nowhere",
-        about: "The same for all other networks.",
-        ..KEY
-    },
-    Key {
-        name: "when",
-        kind: Kind::Whole(&Kind::Map(CONDITION)),
-        default: "always",
-        about: "Conditions on arguments and headers; all of them must hold.",
-        ..KEY
-    },
-    Key {
-        name: "action",
-        kind: Kind::Word(&["audit", "ask", "block"]),
-        default: "required",
-        about: "`audit` records an alert, `ask` waits for a person (see `approvals`), `block` refuses.",
-        ..KEY
-    },
-    Key {
-        name: "reason",
-        default: "none",
-        about: "Told to the agent and to the person who is asked.",
-        ..KEY
-    },
-];
+const RULE: &[Key] = keys! {
+    /// For messages and the record.
+    "name": Kind::Text, default: "none";
+    /// A server, or a pattern.
+    "server": Kind::Text, default: "`*`";
+    /// A tool, or a pattern.
+    "tool": Kind::Text, default: "`*`";
+    /// A method of the protocol, or a pattern. Except for `tools/call`, `path` starts at `params`.
+    "method": Kind::Text, default: "`tools/call`";
+    /// At least this: `high` for names like delete, exec or write and for destructiveHint, `medium` for create, update,
+    /// send.
+    "risk": Kind::Word(&["low", "medium", "high"]), default: "any";
+    /// Networks (`10.0.0.0/8`) of clients of the gateway. The rule does not apply to clients that are started here,
+    /// because they have no address.
+    "from": Kind::Whole(&Kind::Text), default: "everywhere";
+    /// The same for all other networks.
+    "not_from": Kind::Whole(&Kind::Text), default: "nowhere";
+    /// Conditions on arguments and headers; all of them must hold.
+    "when": Kind::Whole(&Kind::Map(CONDITION)), default: "always";
+    /// `audit` records an alert, `ask` waits for a person (see `approvals`), `block` refuses.
+    "action": Kind::Word(&["audit", "ask", "block"]), default: "required";
+    /// Told to the agent and to the person who is asked.
+    "reason": Kind::Text, default: "none";
+};
 
 impl Section<McpPolicy> for Rules {
-    const KEYS: &'static [Key] = &[Key {
-        name: "rules",
-        kind: Kind::List(&Kind::Map(RULE)),
-        default: "empty",
-        about: "Rules about the content of calls: a call that matches is recorded, asked about or refused. The \
-        strictest matching rule decides; no rule allows what another check refuses.",
-        example: "[{server: \"db*\", when: [{path: /sql, matches: \"(?i)\\\\bdrop\\\\b\"}], action: ask}]",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Rules about the content of calls: a call that matches is recorded, asked about or refused. The strictest
+        /// matching rule decides; no rule allows what another check refuses.
+        "rules": Kind::List(&Kind::Map(RULE)), default: "empty",
+            example: "[{server: \"db*\", when: [{path: /sql, matches: \"(?i)\\\\bdrop\\\\b\"}], action: ask}]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self { written: reader.adding(fields.find("rules"), rule) }
@@ -223,16 +175,12 @@ impl CallRule {
 
     /// On one line.
     fn shown(&self) -> String {
-        let word = |words: &[(&'static str, RuleAction)]| {
-            words.iter().find(|(_, action)| *action == self.action).map_or("", |(word, _)| *word)
-        };
-        let mut text = format!("{} {}/{}", word(&ACTIONS), self.server, self.tool);
+        let mut text = format!("{} {}/{}", self.action.as_str(), self.server, self.tool);
         if self.method != CALL {
             text.push_str(&format!(" ({})", self.method));
         }
         if let Some(risk) = self.risk {
-            let word = RISKS.iter().find(|(_, level)| *level == risk).map_or("", |(word, _)| *word);
-            text.push_str(&format!(" of risk {word}"));
+            text.push_str(&format!(" of risk {}", risk.as_str()));
         }
         for (word, networks) in [("from", &self.from), ("not from", &self.not_from)] {
             if !networks.is_empty() {
@@ -265,17 +213,15 @@ fn rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CallRule> {
     let mut text = |name: &str| fields.find(name).and_then(|here| reader.text(&here));
     let (name, server, tool, method, reason) =
         (text("name"), text("server"), text("tool"), text("method"), text("reason"));
-    let Some(action) = reader.word(fields.find("action"), &ACTIONS) else {
+    let Some(action) = reader.word(fields.find("action"), RuleAction::WORDS) else {
         if fields.find("action").is_none() {
-            let help = "write `action: audit`, `ask` or `block`".to_owned();
-            reader.problem(here, "this rule has no action", Some(help));
+            reader.problem(here, "this rule has no action", "write `action: audit`, `ask` or `block`");
         }
         return None;
     };
-    let risk = reader.word(fields.find("risk"), &RISKS).map(|risk| risk.value);
+    let risk = reader.word(fields.find("risk"), Risk::WORDS).map(|risk| risk.value);
     let mut networks = |name: &str| -> Vec<IpNet> {
-        let list = reader.list(fields.find(name), block);
-        list.map(|list| list.value.into_iter().map(|entry| entry.value.trunc()).collect()).unwrap_or_default()
+        values(reader.list(fields.find(name), block)).iter().map(IpNet::trunc).collect()
     };
     let (from, not_from) = (networks("from"), networks("not_from"));
     let when = reader.list(fields.find("when"), condition);
@@ -287,7 +233,7 @@ fn rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CallRule> {
         risk,
         from,
         not_from,
-        when: when.map(|list| list.value.into_iter().map(|entry| entry.value).collect()).unwrap_or_default(),
+        when: values(when),
         action: action.value,
         reason,
     })
@@ -298,22 +244,19 @@ fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
     let path = fields.find("path").and_then(|here| {
         let path = reader.text(&here)?;
         if !path.starts_with('/') {
-            reader.problem(&here, "a path begins with a slash, such as `/query`", None);
-            return None;
+            return reader.fault(&here, "a path begins with a slash, such as `/query`", None);
         }
         Some(Place::Path(path))
     });
     let header = fields.find("header").and_then(|here| {
         let name = reader.text(&here)?.to_ascii_lowercase();
         if CREDENTIAL_HEADERS.contains(&name.as_str()) {
-            reader.problem(&here, "no rule sees the credentials of a client", None);
-            return None;
+            return reader.fault(&here, "no rule sees the credentials of a client", None);
         }
         Some(Place::Header(name))
     });
     if fields.find("header").is_some() && fields.find("path").is_some() {
-        reader.problem(here, "a condition has a `path` or a `header`, and not both", None);
-        return None;
+        return reader.fault(here, "a condition has a `path` or a `header`, and not both", None);
     }
     let place = path.or(header);
     let equals = fields.find("equals").and_then(|here| reader.any_text(&here)).map(Test::Equals);
@@ -323,9 +266,8 @@ fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
     let count =
         ["equals", "matches", "host", "exists"].iter().filter(|name| fields.find(name).is_some()).count();
     if count != 1 {
-        let help = "write one of `equals`, `matches`, `host` and `exists`".to_owned();
-        reader.problem(here, "this condition does not say one thing about the value", Some(help));
-        return None;
+        let message = "a condition needs exactly one of `equals`, `matches`, `host` and `exists`";
+        return reader.fault(here, message, None);
     }
     let is_placed = ["path", "header"].iter().any(|name| fields.find(name).is_some());
     if place.is_none() && (fields.find("exists").is_some() || is_placed) {
@@ -348,8 +290,7 @@ pub(crate) fn pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Patter
             let error = error.to_string();
             let why =
                 error.lines().last().unwrap_or_default().trim().trim_start_matches("error: ").to_owned();
-            reader.problem(here, format!("this is not a regular expression: {why}"), None);
-            None
+            reader.fault(here, format!("this is not a regular expression: {why}"), None)
         }
     }
 }

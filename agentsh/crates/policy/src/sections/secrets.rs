@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
 use crate::diagnostic::one_of;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
@@ -13,26 +15,22 @@ use crate::sections::McpPolicy;
 use crate::sections::rules::{Pattern, pattern};
 use crate::types::RuleRef;
 
-/// The outcome for a value. From the mildest to the strictest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OnSecret {
-    /// Not searched.
-    Off,
-    /// The value passes, and this is recorded.
-    #[default]
-    Audit,
-    /// A tag replaces it.
-    Redact,
-    /// The call or the result is refused.
-    Block,
+words! {
+    /// The outcome for a value. From the mildest to the strictest.
+    #[derive(Default, PartialOrd, Ord)]
+    pub enum OnSecret {
+        /// Not searched.
+        Off = "off",
+        /// The value passes, and this is recorded.
+        #[default]
+        Audit = "audit",
+        /// A tag replaces it.
+        Redact = "redact",
+        /// The call or the result is refused.
+        Block = "block",
+    }
 }
 
-const WORDS: [(&str, OnSecret); 4] = [
-    ("off", OnSecret::Off),
-    ("audit", OnSecret::Audit),
-    ("redact", OnSecret::Redact),
-    ("block", OnSecret::Block),
-];
 const WORD: Kind = Kind::Word(&["off", "audit", "redact", "block"]);
 
 /// Kinds that identify a person.
@@ -115,70 +113,38 @@ pub struct Secrets {
     custom: crate::reader::List<CustomSecret>,
 }
 
-const CUSTOM: &[Key] = &[
-    Key {
-        name: "name",
-        default: "required",
-        about: "Its name in the tag: letters, digits, spaces and hyphens.",
-        ..KEY
-    },
-    Key {
-        name: "pattern",
-        default: "required",
-        about: "A regular expression (of the crate `regex`: linear time, without look-around).",
-        ..KEY
-    },
-    Key { name: "action", kind: WORD, default: "redact", about: "What happens to a match.", ..KEY },
-    Key { name: "replacement", default: "`[REDACTED NAME]`", about: "What `redact` writes instead.", ..KEY },
-];
+const CUSTOM: &[Key] = keys! {
+    /// Its name in the tag: letters, digits, spaces and hyphens.
+    "name": Kind::Text, default: "required";
+    /// A regular expression (of the crate `regex`: linear time, without look-around).
+    "pattern": Kind::Text, default: "required";
+    /// What happens to a match.
+    "action": WORD, default: "redact";
+    /// What `redact` writes instead.
+    "replacement": Kind::Text, default: "`[REDACTED NAME]`";
+};
 
-const SECRETS: &[Key] = &[
-    Key {
-        name: "arguments",
-        kind: WORD,
-        default: "audit",
-        about: "What happens to a secret in what an agent sends to a server.",
-        example: "redact",
-        ..KEY
-    },
-    Key {
-        name: "results",
-        kind: WORD,
-        default: "audit",
-        about: "What happens to a secret in what a server sends; `redact` puts `[REDACTED KIND]` in its place.",
-        example: "redact",
-        ..KEY
-    },
-    Key {
-        name: "kinds",
-        kind: Kind::Names(&WORD),
-        default: "none",
-        about: "The same for one kind in both directions, such as `email`, `credit-card` or `private-key`.",
-        example: "{private-key: block}",
-        ..KEY
-    },
-    Key {
-        name: "custom",
-        kind: Kind::List(&Kind::Map(CUSTOM)),
-        default: "empty",
-        about: "Your own kinds.",
-        example: "[{name: ticket, pattern: \"TICKET-[0-9]{6}\", action: redact}]",
-        ..KEY
-    },
-];
+const SECRETS: &[Key] = keys! {
+    /// What happens to a secret in what an agent sends to a server.
+    "arguments": WORD, default: "audit", example: "redact";
+    /// What happens to a secret in what a server sends; `redact` puts `[REDACTED KIND]` in its place.
+    "results": WORD, default: "audit", example: "redact";
+    /// The same for one kind in both directions, such as `email`, `credit-card` or `private-key`.
+    "kinds": Kind::Names(&WORD), default: "none", example: "{private-key: block}";
+    /// Your own kinds.
+    "custom": Kind::List(&Kind::Map(CUSTOM)), default: "empty",
+        example: "[{name: ticket, pattern: \"TICKET-[0-9]{6}\", action: redact}]";
+};
 
 impl Section<McpPolicy> for Secrets {
-    const KEYS: &'static [Key] = &[Key {
-        name: "secrets",
-        kind: Kind::Map(SECRETS),
-        about: "Secrets and personal data, in both directions. The journal has kind, place and a keyed hash of a value, never the value. Identifiers of the protocol are never changed.",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Secrets and personal data, in both directions. The journal has kind, place and a keyed hash of a value,
+        /// never the value. Identifiers of the protocol are never changed.
+        "secrets": Kind::Map(SECRETS);
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = fields.find("secrets").and_then(|here| reader.map(&here, SECRETS)) else {
-            return Self::default();
-        };
+        let Some(fields) = reader.within(fields, "secrets", SECRETS) else { return Self::default() };
         let mut kinds = BTreeMap::new();
         if let Some(here) = fields.find("kinds")
             && let Some(names) = reader.names(&here)
@@ -189,16 +155,16 @@ impl Section<McpPolicy> for Secrets {
                     let words: Vec<String> = known().map(kind_word).collect();
                     let words: Vec<&str> = words.iter().map(String::as_str).collect();
                     let help = format!("write {}", one_of(&words));
-                    reader.problem(&here, format!("'{name}' is not a kind of secret"), Some(help));
+                    reader.problem(&here, format!("'{name}' is not a kind of secret"), help);
                 }
-                if let Some(action) = reader.word(Some(here), &WORDS) {
+                if let Some(action) = reader.word(Some(here), OnSecret::WORDS) {
                     kinds.insert(kind, action);
                 }
             }
         }
         Self {
-            arguments: reader.word(fields.find("arguments"), &WORDS),
-            results: reader.word(fields.find("results"), &WORDS),
+            arguments: reader.word(fields.find("arguments"), OnSecret::WORDS),
+            results: reader.word(fields.find("results"), OnSecret::WORDS),
             kinds,
             custom: reader.adding(fields.find("custom"), custom),
         }
@@ -279,29 +245,21 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomSecret> {
         let is_tag = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, ' ' | '-' | '_');
         if name.len() > MAX_LENGTH || !name.chars().all(is_tag) {
             let what = format!("a name is at most {MAX_LENGTH} letters, digits, spaces and hyphens long");
-            reader.problem(&here, what, None);
-            return None;
+            return reader.fault(&here, what, None);
         }
         Some(name.to_uppercase().replace('_', " "))
     });
     let pattern = fields.find("pattern").and_then(|here| {
         let pattern = pattern(reader, &here)?;
         if pattern.0.is_match("") {
-            reader.problem(&here, "this pattern matches an empty text", None);
-            return None;
+            return reader.fault(&here, "this pattern matches an empty text", None);
         }
         Some(pattern)
     });
-    let action = reader.word(fields.find("action"), &WORDS).map_or(OnSecret::Redact, |action| action.value);
+    let action =
+        reader.word(fields.find("action"), OnSecret::WORDS).map_or(OnSecret::Redact, |action| action.value);
     let replacement = fields.find("replacement").and_then(|here| reader.text(&here));
     let kind = name?;
     let replacement = replacement.unwrap_or_else(|| format!("[REDACTED {kind}]"));
     Some(CustomSecret { kind, pattern: pattern?, action, replacement })
-}
-
-impl OnSecret {
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        WORDS.iter().find(|(_, known)| *known == self).map_or("", |(word, _)| *word)
-    }
 }

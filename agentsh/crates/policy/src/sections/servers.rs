@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::limits::limits_for_server;
 use crate::model::{DataSink, DataSource, Ruled, ServerPolicy};
 use crate::narrow::{self, Narrowing};
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key};
+use crate::section::{Section, merge_keys, rules_of};
 use crate::sections::exfiltration::FLOW;
 use crate::sections::{McpPolicy, ProcessPolicy, RawProcess, flow};
 use crate::types::{RuleRef, ServerId};
@@ -39,71 +39,39 @@ pub struct Server {
 /// `install_scripts`: whether what a package wants to run at its installation may run.
 pub const SCRIPTS: [(&str, bool); 2] = [("allow", true), ("deny", false)];
 
-const SERVER: &[Key] = &[
-    Key { name: "id", default: "required", about: "The name under which the server is configured.", ..KEY },
-    Key {
-        name: "type",
-        kind: Kind::Word(&["stdio", "http", "sse"]),
-        default: "stdio",
-        about: "How it is reached.",
-        ..KEY
-    },
-    Key {
-        name: "command",
-        default: "what the client's configuration says",
-        merge: "the highest layer that writes it decides, with its `args`",
-        about: "The program; without it the entry only adds to what the client declares.",
-        ..KEY
-    },
-    Key { name: "args", kind: Kind::Whole(&Kind::Text), default: "none", about: "Its arguments.", ..KEY },
-    Key {
-        name: "url",
-        default: "none",
-        merge: "the highest layer that writes it, or a `command`, decides",
-        about: "Its URL, instead of a `command`: `https:`, or `http:` on this machine. The session connects to it, not a sandbox.",
-        ..KEY
-    },
-    Key {
-        name: "headers",
-        kind: Kind::Names(&Kind::Text),
-        default: "none",
-        merge: "key by key; a layer that sets a `url` starts from nothing",
-        about: "Sent to its `url` with every request. `${NAME}` is a variable of your environment, which the session fills in: no sandbox sees it.",
-        ..KEY
-    },
-    Key {
-        name: "tls_fingerprint",
-        default: "none",
-        about: "Fingerprint of its certificate. This version does not enforce it.",
-        ..KEY
-    },
-    Key {
-        name: "env",
-        kind: Kind::Names(&Kind::Either(&[Kind::Text, Kind::Number(0, u64::MAX), Kind::Flag])),
-        default: "none",
-        about: "Variables that are set for it.",
-        ..KEY
-    },
-    Key {
-        name: "install_scripts",
-        kind: Kind::Word(&["allow", "deny"]),
-        default: "what its profile says, else deny",
-        about: "Whether scripts of its packages may run when they are fetched.",
-        ..KEY
-    },
-    Key { name: "flow", kind: Kind::Map(FLOW), about: "Labels for its data.", ..KEY },
-];
+const SERVER: &[Key] = keys! {
+    /// The name under which the server is configured.
+    "id": Kind::Text, default: "required";
+    /// How it is reached.
+    "type": Kind::Word(&["stdio", "http", "sse"]), default: "stdio";
+    /// The program; without it the entry only adds to what the client declares.
+    "command": Kind::Text, default: "what the client's configuration says",
+        merge: "the highest layer that writes it decides, with its `args`";
+    /// Its arguments.
+    "args": Kind::Whole(&Kind::Text), default: "none";
+    /// Its URL, instead of a `command`: `https:`, or `http:` on this machine. The session connects to it, not a
+    /// sandbox.
+    "url": Kind::Text, default: "none", merge: "the highest layer that writes it, or a `command`, decides";
+    /// Sent to its `url` with every request. `${NAME}` is a variable of your environment, which the session fills in:
+    /// no sandbox sees it.
+    "headers": Kind::Names(&Kind::Text), default: "none",
+        merge: "merged key by key; a layer that sets a `url` starts from nothing";
+    /// Fingerprint of its certificate. This version does not enforce it.
+    "tls_fingerprint": Kind::Text, default: "none";
+    /// Variables that are set for it.
+    "env": Kind::Names(&Kind::Either(&[Kind::Text, Kind::Number(0, u64::MAX), Kind::Flag])), default: "none";
+    /// Whether scripts of its packages may run when they are fetched.
+    "install_scripts": Kind::Word(&["allow", "deny"]), default: "what its profile says, else deny";
+    /// Labels for its data.
+    "flow": Kind::Map(FLOW);
+};
 
 impl Section<McpPolicy> for Servers {
-    const KEYS: &'static [Key] = &[Key {
-        name: "servers",
-        kind: Kind::Whole(&Kind::Process(SERVER)),
-        default: "none",
-        merge: "by `id`, key by key",
-        about: "Your own servers, and settings for servers that the client declares.",
-        example: "[{id: github, env_allow: [GITHUB_TOKEN], network: {allow: [uploads.github.com]}}]",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Your own servers, and settings for servers that the client declares.
+        "servers": Kind::Whole(&Kind::Process(SERVER)), default: "none", merge: "by `id`, key by key",
+            example: "[{id: github, env_allow: [GITHUB_TOKEN], network: {allow: [uploads.github.com]}}]";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let mut entries: Vec<(ServerId, Server)> = Vec::new();
@@ -111,7 +79,7 @@ impl Section<McpPolicy> for Servers {
         for Ruled { value: (id, server), rule } in read {
             if let Some((_, first)) = entries.iter().find(|(known, _)| *known == id) {
                 let help = format!("the first one is in line {}", first.rule.line);
-                reader.problem_of_rule(&rule, format!("there are two servers `{id}`"), Some(help));
+                reader.problem_of_rule(&rule, format!("there are two servers `{id}`"), help);
                 continue;
             }
             entries.push((id, server));
@@ -138,9 +106,7 @@ impl Section<McpPolicy> for Servers {
                 slot.rule = own.rule.clone();
             }
             slot.env.extend(own.env.iter().flat_map(|env| env.value.clone()));
-            merge_key(&own.install_scripts, &mut slot.install_scripts);
-            merge_key(&own.source, &mut slot.source);
-            merge_key(&own.sink, &mut slot.sink);
+            merge_keys!(own => slot; install_scripts, source, sink);
             own.process.merge(&mut slot.process);
             slot.own.push(own.process.clone());
             below.not_enforced.extend(own.later.iter().cloned());
@@ -156,9 +122,7 @@ impl Section<McpPolicy> for Servers {
             let slot = base.servers.entry(id.clone()).or_insert_with(|| ServerPolicy::new(&own.rule));
             narrowing.possible = narrowing.profiles.iter().map(|profile| slot.over(profile)).collect();
             narrowing.limits = limits_for_server();
-            merge_key(&own.install_scripts, &mut slot.install_scripts);
-            merge_key(&own.source, &mut slot.source);
-            merge_key(&own.sink, &mut slot.sink);
+            merge_keys!(own => slot; install_scripts, source, sink);
             slot.narrowing.push(own.process.clone());
             own.process.narrow(&mut slot.process, narrowing);
             narrowing.possible.clear();
@@ -173,31 +137,18 @@ impl Section<McpPolicy> for Servers {
                 let whole = [std::slice::from_ref(command), &server.args].concat().join(" ");
                 lines.add(&format!("{name}.command"), whole, &server.rule);
             }
-            if let Some(url) = &server.url {
-                lines.add(&format!("{name}.url"), &url.value, &url.rule);
-            }
+            lines.list(&format!("{name}.url"), &server.url, Clone::clone);
             for header in server.headers.keys() {
                 lines.add(&format!("{name}.headers"), header, &server.rule);
             }
             for variable in server.env.keys() {
                 lines.add(&format!("{name}.env"), variable, &server.rule);
             }
-            if let Some(scripts) = &server.install_scripts {
-                let word = if scripts.value { "allow" } else { "deny" };
-                lines.add(&format!("{name}.install_scripts"), word, &scripts.rule);
-            }
-            if let Some(source) = &server.source {
-                let word = match source.value {
-                    DataSource::Private => "private",
-                    DataSource::Shareable => "shareable",
-                    DataSource::Public => "public",
-                };
-                lines.add(&format!("{name}.flow.source"), word, &source.rule);
-            }
-            if let Some(sink) = &server.sink {
-                let word = if sink.value == DataSink::Local { "local" } else { "external" };
-                lines.add(&format!("{name}.flow.sink"), word, &sink.rule);
-            }
+            let word = |allowed: &bool| if *allowed { "allow" } else { "deny" };
+            lines.list(&format!("{name}.install_scripts"), &server.install_scripts, word);
+            lines.list(&format!("{name}.flow.source"), &server.source, |source| source.as_str());
+            let word = |sink: &DataSink| if *sink == DataSink::Local { "local" } else { "external" };
+            lines.list(&format!("{name}.flow.sink"), &server.sink, word);
             lines.limits = limits_for_server();
             server.process.describe(&name, lines);
         }
@@ -216,33 +167,19 @@ impl Section<McpPolicy> for Servers {
 
 /// Keys of a server that a project cannot set.
 fn refuse_gifts(id: &ServerId, own: &Server, narrowing: &mut Narrowing<'_>) {
-    let starts = [
-        own.command.as_ref().map(|command| &command.rule),
-        own.args.as_ref().map(|args| &args.rule),
-        own.url.as_ref().map(|url| &url.rule),
-    ];
-    if let Some(rule) = starts.into_iter().flatten().next() {
-        narrowing
-            .refuse(rule, format!("a policy inside the project cannot say how server `{id}` is started"));
+    if let Some(rule) = rules_of!(own; command, args, url).into_iter().flatten().next() {
+        let message = format!("a policy inside the project cannot say how server `{id}` is started");
+        narrowing.refuse(rule, message);
     }
-    if let Some(headers) = &own.headers {
-        let message = format!("a policy inside the project cannot say what server `{id}` is sent");
-        narrowing.refuse(&headers.rule, message);
-    }
-    if let Some(env) = &own.env {
-        let message = format!("a policy inside the project cannot set variables of server `{id}`");
-        narrowing.refuse(&env.rule, message);
-    }
-    if let Some(scripts) = own.install_scripts.as_ref().filter(|scripts| scripts.value) {
-        narrowing.refuse(&scripts.rule, "a policy inside the project cannot let a package run its scripts");
-    }
-    let lax = [
-        own.source.as_ref().filter(|source| source.value != DataSource::Private).map(|source| &source.rule),
-        own.sink.as_ref().filter(|sink| sink.value == DataSink::Local).map(|sink| &sink.rule),
-    ];
-    for rule in lax.into_iter().flatten() {
-        narrowing.refuse(rule, "a policy inside the project cannot vouch for a server");
-    }
+    let message = format!("a policy inside the project cannot say what server `{id}` is sent");
+    narrowing.refuse_all(rules_of!(own; headers), &message);
+    let message = format!("a policy inside the project cannot set variables of server `{id}`");
+    narrowing.refuse_all(rules_of!(own; env), &message);
+    let message = "a policy inside the project cannot let a package run its scripts";
+    narrowing.refuse_if(&own.install_scripts, |allowed| *allowed, message);
+    let message = "a policy inside the project cannot vouch for a server";
+    narrowing.refuse_if(&own.source, |source| *source != DataSource::Private, message);
+    narrowing.refuse_if(&own.sink, |sink| *sink == DataSink::Local, message);
 }
 
 impl ServerPolicy {
@@ -297,32 +234,27 @@ impl RawProcess {
 fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)> {
     let fields = reader.known(here, &Kind::Process(SERVER).keys())?;
     let Some(id) = fields.find("id") else {
-        reader.problem(here, "this server has no id", Some("add `id: NAME`".to_owned()));
-        return None;
+        return reader.fault(here, "this server has no id", "add `id: NAME`");
     };
     let id_text = reader.text(&id);
     if let Some(text) = &id_text
         && text.contains(['*', '?', '/'])
     {
-        let help = "patterns belong in `allowed_servers` and `denied_servers`".to_owned();
-        reader.problem(&id, "a server has one plain name", Some(help));
+        let help = "patterns belong in `allowed_servers` and `denied_servers`";
+        reader.problem(&id, "a server has one plain name", help);
     }
-    let single = |reader: &mut Reader<'_>, key: &str| {
-        let here = fields.find(key)?;
-        let text = reader.text(&here)?;
-        Some(reader.ruled(&here, text))
-    };
-    let command = single(reader, "command");
-    let url = single(reader, "url");
+    let command = reader.one(fields.find("command"), Reader::text);
+    let url = reader.one(fields.find("url"), Reader::text);
     if let Some(url) = &url {
         judge_url(reader, url);
     }
     let headers = fields.find("headers").and_then(|here| headers(reader, &here));
     if let (Some(headers), Some(_)) = (&headers, &command) {
-        let help = "variables of a command belong in `env`".to_owned();
-        reader.problem_of_rule(&headers.rule, "a command is sent no headers", Some(help));
+        let help = "variables of a command belong in `env`";
+        let message = "`headers` is for a server with a `url`, and this server has a `command`";
+        reader.problem_of_rule(&headers.rule, message, help);
     }
-    let args = reader.list(fields.find("args"), |reader, here| reader.any_text(here));
+    let args = reader.list(fields.find("args"), Reader::any_text);
     let transport = reader.word(fields.find("type"), &[("stdio", false), ("http", true), ("sse", true)]);
     if let (Some(_), Some(url)) = (&command, &url) {
         reader.problem_of_rule(&url.rule, "a server has a command or a url, not both", None);
@@ -331,16 +263,16 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
         && transport.value
     {
         let message = "the transport of a server with a command is `stdio`";
-        reader.problem_of_rule(&command.rule, message, Some("remove `type`".to_owned()));
+        reader.problem_of_rule(&command.rule, message, "remove `type`");
     }
     if let (Some(transport), Some(url)) = (&transport, &url)
         && !transport.value
     {
         let message = "the transport of a server with a url is not `stdio`";
-        reader.problem_of_rule(&url.rule, message, Some("remove `type`".to_owned()));
+        reader.problem_of_rule(&url.rule, message, "remove `type`");
     }
     if let (None, Some(args)) = (&command, &args) {
-        reader.problem_of_rule(&args.rule, "arguments without a command", Some("add `command:`".to_owned()));
+        reader.problem_of_rule(&args.rule, "arguments without a command", "add `command:`");
     }
     let env = fields.find("env").and_then(|here| environment(reader, &here));
     let mut later = Vec::new();
@@ -364,9 +296,8 @@ pub fn judge_url(reader: &mut Reader<'_>, url: &Ruled<String>) {
     if host.is_none_or(|host| host.is_empty() || host.contains('@'))
         || url.value.contains(char::is_whitespace)
     {
-        let help =
-            "write `https://mcp.example.com/mcp`; a secret belongs in `headers`, as `${NAME}`".to_owned();
-        reader.problem_of_rule(&url.rule, "this is not the address of a server", Some(help));
+        let help = "write `https://mcp.example.com/mcp`; a secret belongs in `headers`, as `${NAME}`";
+        reader.problem_of_rule(&url.rule, "this is not the address of a server", help);
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::describe::Lines;
 use crate::domain::{self, Host};
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::{NetworkRule, Ruled};
 use crate::narrow::Narrowing;
 use crate::network::{HostRule, Precedence};
@@ -81,42 +81,26 @@ pub struct Ssh {
     entries: List<SshAccess>,
 }
 
-const SSH: &[Key] = &[
-    Key {
-        name: "keys",
-        kind: Kind::Whole(&Kind::Text),
-        default: "required",
-        about: "The keys: files (`~/.ssh/id_ed25519`, with its public half next to it) or fingerprints (`SHA256:...`) of keys in \
-            the user's own ssh agent.",
-        ..KEY
-    },
-    Key {
-        name: "hosts",
-        kind: Kind::Whole(&Kind::Text),
-        default: "none",
-        about: "Servers that these keys log in to, each a name with a port if that is not 22. The user's known_hosts must contain their host keys. The entry also allows them in the network.",
-        ..KEY
-    },
-    Key {
-        name: "sign",
-        kind: Kind::Whole(&Kind::Text),
-        default: "none",
-        about: "What else these keys sign, as namespaces of `ssh-keygen -Y sign`: `git` for commits and tags.",
-        ..KEY
-    },
-];
+const SSH: &[Key] = keys! {
+    /// The keys: files (`~/.ssh/id_ed25519`, with its public half next to it) or fingerprints (`SHA256:...`) of keys in
+    /// the user's own ssh agent.
+    "keys": Kind::Whole(&Kind::Text), default: "required";
+    /// Servers that these keys log in to, each a name with a port if that is not 22. The user's known_hosts must
+    /// contain their host keys. The entry also allows them in the network.
+    "hosts": Kind::Whole(&Kind::Text), default: "none";
+    /// What else these keys sign, as namespaces of `ssh-keygen -Y sign`: `git` for commits and tags.
+    "sign": Kind::Whole(&Kind::Text), default: "none";
+};
 
 impl Section<AgentPolicy> for Ssh {
-    const KEYS: &'static [Key] = &[Key {
-        name: "ssh",
-        kind: Kind::Either(&[Kind::Map(SSH), Kind::List(&Kind::Map(SSH))]),
-        default: "none: there is no ssh agent inside",
-        merge: "adds, unless written as `{replace: [...]}`",
-        about: "An ssh agent inside that signs only with these keys and for these servers; each use is recorded. See \
-            docs/credentials.md.",
-        example: "{keys: [~/.ssh/id_ed25519], hosts: [git.example.com], sign: [git]}",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// An ssh agent inside that signs only with these keys and for these servers; each use is recorded. See
+        /// docs/credentials.md.
+        "ssh": Kind::Either(&[Kind::Map(SSH), Kind::List(&Kind::Map(SSH))]),
+            default: "none: there is no ssh agent inside",
+            merge: "adds, unless written as `{replace: [...]}`",
+            example: "{keys: [~/.ssh/id_ed25519], hosts: [git.example.com], sign: [git]}";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         let here = fields.find("ssh");
@@ -141,7 +125,7 @@ impl Section<AgentPolicy> for Ssh {
         let covered =
             |entry: &Ruled<SshAccess>| base.ssh.iter().any(|outer| outer.value.covers(&entry.value));
         for entry in list.value.iter().filter(|entry| !covered(entry)) {
-            let message = "these keys are not used for this without this file".to_owned();
+            let message = "this file would allow more uses of ssh keys";
             narrowing.refuse(&entry.rule, message);
         }
         base.ssh = list.value.iter().filter(|entry| covered(entry)).cloned().collect();
@@ -161,15 +145,13 @@ fn access(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<SshAccess> {
     let (keys, hosts, sign) = (texts("keys"), texts("hosts"), texts("sign"));
     let keys = keys.unwrap_or_default();
     if keys.is_empty() {
-        let help = "write `{keys: [~/.ssh/id_ed25519], hosts: [git.example.com]}`".to_owned();
-        reader.problem(here, "this entry names no key", Some(help));
-        return None;
+        let help = "write `{keys: [~/.ssh/id_ed25519], hosts: [git.example.com]}`";
+        return reader.fault(here, "this entry names no key", help);
     }
     for (key, here) in &keys {
         if !key.starts_with(['/', '~']) && !key.starts_with("SHA256:") {
-            let help = "write the path of a key, or its fingerprint as `ssh-add -l` shows it".to_owned();
-            reader.problem(here, "this is not a key", Some(help));
-            return None;
+            let help = "write the path of a key, or its fingerprint as `ssh-add -l` shows it";
+            return reader.fault(here, "this is not a key", help);
         }
     }
     let mut found = Vec::new();
@@ -177,9 +159,8 @@ fn access(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<SshAccess> {
         let parsed = domain::split_port(&text).ok();
         let host = parsed.and_then(|(host, port)| Some((domain::normalise(host).ok()?, port)));
         let Some((host, port)) = host.filter(|_| !text.contains(['*', '/', '@'])) else {
-            let help = "write one name, such as `git.example.com` or `git.example.com:2222`".to_owned();
-            reader.problem(&here, "this is not a server", Some(help));
-            return None;
+            let help = "write one name, such as `git.example.com` or `git.example.com:2222`";
+            return reader.fault(&here, "this is not a server", help);
         };
         let host = match host {
             Host::Name(name) => name,
@@ -189,9 +170,8 @@ fn access(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<SshAccess> {
     }
     let sign: Vec<String> = sign.unwrap_or_default().into_iter().map(|(name, _)| name).collect();
     if found.is_empty() && sign.is_empty() {
-        let help = "add `hosts: [git.example.com]`, or `sign: [git]`".to_owned();
-        reader.problem(here, "these keys are used for nothing", Some(help));
-        return None;
+        let help = "add `hosts: [git.example.com]`, or `sign: [git]`";
+        return reader.fault(here, "these keys are used for nothing", help);
     }
     Some(SshAccess { keys: keys.into_iter().map(|(key, _)| key).collect(), hosts: found, sign })
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use agentsh_base::words;
+
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
+use crate::section::{Section, merge_keys, merge_list, rules_of};
 use crate::sections::Policy;
 use crate::sections::credentials::is_variable;
 
@@ -34,32 +36,22 @@ pub struct TelemetryPolicy {
     pub webhooks: Vec<Ruled<EventWebhook>>,
 }
 
-/// How an OTLP receiver is spoken to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtlpProtocol {
-    Grpc,
-    HttpProtobuf,
-    HttpJson,
+words! {
+    /// How an OTLP receiver is spoken to.
+    pub enum OtlpProtocol {
+        Grpc = "grpc",
+        HttpProtobuf = "http/protobuf",
+        HttpJson = "http/json",
+    }
 }
 
 impl OtlpProtocol {
     /// The value of `OTEL_EXPORTER_OTLP_PROTOCOL`.
     #[must_use]
     pub fn named(text: &str) -> Option<Self> {
-        PROTOCOLS.iter().find(|(name, _)| *name == text).map(|(_, protocol)| *protocol)
-    }
-
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        PROTOCOLS.iter().find(|(_, protocol)| *protocol == self).map_or("", |(name, _)| name)
+        Self::WORDS.iter().find(|(name, _)| *name == text).map(|(_, protocol)| *protocol)
     }
 }
-
-const PROTOCOLS: &[(&str, OtlpProtocol)] = &[
-    ("grpc", OtlpProtocol::Grpc),
-    ("http/protobuf", OtlpProtocol::HttpProtobuf),
-    ("http/json", OtlpProtocol::HttpJson),
-];
 
 /// An address that gets events, one request each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,116 +80,59 @@ pub struct Telemetry {
     webhooks: List<EventWebhook>,
 }
 
-const OTLP: &[Key] = &[
-    Key {
-        name: "endpoint",
+const OTLP: &[Key] = keys! {
+    /// Base URL of an OTLP receiver: `https:`, or `http:` on this machine. `/v1/traces`, `/v1/logs` and `/v1/metrics`
+    /// are added to its path; over gRPC its path is not used.
+    "endpoint": Kind::Text,
         default: "`OTEL_EXPORTER_OTLP_ENDPOINT` of the caller's environment, else nothing is sent",
-        about: "Base URL of an OTLP receiver: `https:`, or `http:` on this machine. `/v1/traces`, `/v1/logs` and \
-            `/v1/metrics` are added to its path; over gRPC its path is not used.",
-        example: "\"https://otel.example:4318\"",
-        ..KEY
-    },
-    Key {
-        name: "protocol",
-        kind: Kind::Word(&["grpc", "http/protobuf", "http/json"]),
+        example: "\"https://otel.example:4318\"";
+    /// Protocol of the receiver.
+    "protocol": Kind::Word(&["grpc", "http/protobuf", "http/json"]),
         default: "`http/protobuf`; `OTEL_EXPORTER_OTLP_PROTOCOL` where the endpoint is the environment's",
-        about: "Protocol of the receiver.",
-        example: "grpc",
-        ..KEY
-    },
-    Key {
-        name: "headers",
-        kind: Kind::Names(&Kind::Text),
+        example: "grpc";
+    /// Headers of the requests. `${NAME}` is a variable of the caller's environment.
+    "headers": Kind::Names(&Kind::Text),
         default: "`OTEL_EXPORTER_OTLP_HEADERS` where the endpoint is the environment's",
-        about: "Headers of the requests. `${NAME}` is a variable of the caller's environment.",
-        example: "{Authorization: \"Bearer ${OTEL_TOKEN}\"}",
-        ..KEY
-    },
-];
+        example: "{Authorization: \"Bearer ${OTEL_TOKEN}\"}";
+};
 
-const WEBHOOK: &[Key] = &[
-    Key {
-        name: "url",
-        about: "Gets a POST for each event: `https:`, or `http:` on this machine.",
-        example: "\"https://hooks.example/in\"",
-        ..KEY
-    },
-    Key {
-        name: "secret_env",
-        default: "requests are not signed",
-        about: "Variable of the caller's environment whose value signs the requests (HMAC-SHA256).",
-        example: "HOOK_SECRET",
-        ..KEY
-    },
-    Key {
-        name: "events",
-        kind: Kind::List(&Kind::Text),
-        about: "Patterns for event types.",
-        example: "[mcp_tool_call_intercepted, \"net_*\"]",
-        ..KEY
-    },
-];
+const WEBHOOK: &[Key] = keys! {
+    /// Gets a POST for each event: `https:`, or `http:` on this machine.
+    "url": Kind::Text, example: "\"https://hooks.example/in\"";
+    /// Variable of the caller's environment whose value signs the requests (HMAC-SHA256).
+    "secret_env": Kind::Text, default: "requests are not signed", example: "HOOK_SECRET";
+    /// Patterns for event types.
+    "events": Kind::List(&Kind::Text), example: "[mcp_tool_call_intercepted, \"net_*\"]";
+};
 
-const TELEMETRY: &[Key] = &[
-    Key {
-        name: "otlp",
-        kind: Kind::Map(OTLP),
-        about: "An OpenTelemetry receiver of traces, logs and metrics.",
-        example: "{endpoint: \"https://otel.example:4318\"}",
-        ..KEY
-    },
-    Key {
-        name: "file",
-        default: "none",
-        about: "Gets every event as a line of JSON. It is created with mode 0600 and appended to.",
-        example: "\"~/agentsh-events.jsonl\"",
-        ..KEY
-    },
-    Key {
-        name: "syslog",
-        kind: Kind::Either(&[Kind::Flag, Kind::Text]),
-        default: "false",
-        about: "Every event goes to the syslog of this machine (`/dev/log`), or to the datagram socket of this path.",
-        example: "true",
-        ..KEY
-    },
-    Key {
-        name: "webhooks",
-        kind: Kind::List(&Kind::Map(WEBHOOK)),
-        default: "none",
-        about: "Addresses that get single events.",
-        example: "[{url: \"https://hooks.example/in\", secret_env: HOOK_SECRET, events: [\"net_*\"]}]",
-        ..KEY
-    },
-];
+const TELEMETRY: &[Key] = keys! {
+    /// An OpenTelemetry receiver of traces, logs and metrics.
+    "otlp": Kind::Map(OTLP), example: "{endpoint: \"https://otel.example:4318\"}";
+    /// Gets every event as a line of JSON. It is created with mode 0600 and appended to.
+    "file": Kind::Text, default: "none", example: "\"~/agentsh-events.jsonl\"";
+    /// Every event goes to the syslog of this machine (`/dev/log`), or to the datagram socket of this path.
+    "syslog": Kind::Either(&[Kind::Flag, Kind::Text]), default: "false", example: "true";
+    /// Addresses that get single events.
+    "webhooks": Kind::List(&Kind::Map(WEBHOOK)), default: "none",
+        example: "[{url: \"https://hooks.example/in\", secret_env: HOOK_SECRET, events: [\"net_*\"]}]";
+};
 
 impl Section<Policy> for Telemetry {
-    const KEYS: &'static [Key] = &[Key {
-        name: "telemetry",
-        kind: Kind::Map(TELEMETRY),
-        about: "Who receives a session's events while it runs, in addition to the journal.",
-        example: "{file: \"~/agentsh-events.jsonl\"}",
-        ..KEY
-    }];
+    const KEYS: &'static [Key] = keys! {
+        /// Who receives a session's events while it runs, in addition to the journal.
+        "telemetry": Kind::Map(TELEMETRY), example: "{file: \"~/agentsh-events.jsonl\"}";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let fields = fields.find("telemetry").and_then(|here| reader.map(&here, TELEMETRY));
-        let Some(fields) = fields else { return Self::default() };
-        let otlp = fields.find("otlp").and_then(|here| reader.map(&here, OTLP));
-        let endpoint = otlp.as_ref().and_then(|otlp| otlp.find("endpoint")).and_then(|here| {
-            let url = address(reader, &here)?;
-            Some(reader.ruled(&here, url))
-        });
-        let protocol = otlp.as_ref().and_then(|otlp| reader.word(otlp.find("protocol"), PROTOCOLS));
-        let file = fields.find("file").and_then(|here| {
-            let path = absolute(reader, &here)?;
-            Some(reader.ruled(&here, path))
-        });
+        let Some(fields) = reader.within(fields, "telemetry", TELEMETRY) else { return Self::default() };
+        let otlp = reader.within(&fields, "otlp", OTLP);
+        let endpoint = reader.one(otlp.as_ref().and_then(|otlp| otlp.find("endpoint")), address);
+        let protocol = otlp.as_ref().and_then(|otlp| reader.word(otlp.find("protocol"), OtlpProtocol::WORDS));
         Self {
             endpoint,
             protocol,
             headers: otlp.map(|otlp| headers(reader, &otlp)).unwrap_or_default(),
-            file,
+            file: reader.one(fields.find("file"), absolute),
             syslog: fields.find("syslog").and_then(|here| syslog(reader, &here)),
             webhooks: reader.adding(fields.find("webhooks"), webhook),
         }
@@ -205,46 +140,31 @@ impl Section<Policy> for Telemetry {
 
     fn merge(&self, below: &mut Policy) {
         let below = &mut below.telemetry;
-        merge_key(&self.endpoint, &mut below.endpoint);
-        merge_key(&self.protocol, &mut below.protocol);
         below.headers.extend(self.headers.iter().map(|(name, value)| (name.clone(), value.clone())));
-        merge_key(&self.file, &mut below.file);
-        merge_key(&self.syslog, &mut below.syslog);
+        merge_keys!(self => below; endpoint, protocol, file, syslog);
         merge_list(&self.webhooks, &mut below.webhooks);
     }
 
     /// A repository can neither receive telemetry of its user nor turn it off.
     fn narrow(&self, _: &mut Policy, narrowing: &mut Narrowing<'_>) {
-        let written = [
-            self.endpoint.as_ref().map(|value| &value.rule),
-            self.protocol.as_ref().map(|value| &value.rule),
-            self.file.as_ref().map(|value| &value.rule),
-            self.syslog.as_ref().map(|value| &value.rule),
-            self.webhooks.as_ref().map(|list| &list.rule),
-        ];
-        for rule in written.into_iter().flatten().chain(self.headers.values().map(|value| &value.rule)) {
-            narrowing.refuse(rule, "only the user decides who receives a session's events");
-        }
+        let written = rules_of!(self; endpoint, protocol, file, syslog, webhooks);
+        let headers = self.headers.values().map(|value| Some(&value.rule));
+        let message = "only the user decides who receives a session's events";
+        narrowing.refuse_all(written.into_iter().chain(headers), message);
     }
 
     fn describe(policy: &Policy, _: &str, lines: &mut Lines) {
         let telemetry = &policy.telemetry;
-        if let Some(endpoint) = &telemetry.endpoint {
-            lines.add("telemetry.otlp.endpoint", endpoint.value.clone(), &endpoint.rule);
-        }
-        if let Some(protocol) = &telemetry.protocol {
-            lines.add("telemetry.otlp.protocol", protocol.value.as_str(), &protocol.rule);
-        }
+        lines.list("telemetry.otlp.endpoint", &telemetry.endpoint, Clone::clone);
+        lines.list("telemetry.otlp.protocol", &telemetry.protocol, |protocol| protocol.as_str());
         for (name, value) in &telemetry.headers {
             let shown = if value.value.contains("${") { value.value.as_str() } else { "(a text)" };
             lines.add(&format!("telemetry.otlp.headers.{name}"), shown, &value.rule);
         }
-        if let Some(file) = &telemetry.file {
-            lines.add("telemetry.file", file.value.clone(), &file.rule);
-        }
-        if let Some(syslog) = &telemetry.syslog {
-            lines.add("telemetry.syslog", syslog.value.as_deref().unwrap_or("false"), &syslog.rule);
-        }
+        lines.list("telemetry.file", &telemetry.file, Clone::clone);
+        lines.list("telemetry.syslog", &telemetry.syslog, |path| {
+            path.as_deref().unwrap_or("false").to_owned()
+        });
         lines.list("telemetry.webhooks", &telemetry.webhooks, ToString::to_string);
     }
 }
@@ -254,9 +174,8 @@ pub(crate) fn address(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String
     let url = reader.text(here)?;
     let is_web = url.starts_with("https://") || url.starts_with("http://");
     if !is_web || url.contains(|letter: char| letter.is_whitespace() || letter.is_control()) {
-        let help = "write `https://HOST/PATH`, or `http://127.0.0.1:PORT/PATH`".to_owned();
-        reader.problem(here, "this is not an http or https URL", Some(help));
-        return None;
+        let help = "write `https://HOST/PATH`, or `http://127.0.0.1:PORT/PATH`";
+        return reader.fault(here, "this is not an http or https URL", help);
     }
     Some(url)
 }
@@ -264,9 +183,8 @@ pub(crate) fn address(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String
 fn absolute(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
     let path = reader.text(here)?;
     if !path.starts_with('/') && !path.starts_with("~/") {
-        let help = "write a path that starts with `/` or `~/`".to_owned();
-        reader.problem(here, "this is not an absolute path", Some(help));
-        return None;
+        let help = "write a path that starts with `/` or `~/`";
+        return reader.fault(here, "this is not an absolute path", help);
     }
     Some(path)
 }
@@ -290,8 +208,7 @@ fn syslog(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<Option<Strin
     if let crate::yaml::Value::Text(_) = &here.node.value {
         let path = absolute(reader, here)?;
         if path.len() > MAX_SOCKET {
-            reader.problem(here, format!("the path of a socket has at most {MAX_SOCKET} bytes"), None);
-            return None;
+            return reader.fault(here, format!("the path of a socket has at most {MAX_SOCKET} bytes"), None);
         }
         return Some(reader.ruled(here, Some(path)));
     }
@@ -301,26 +218,21 @@ fn syslog(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<Option<Strin
 
 fn webhook(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<EventWebhook> {
     let fields = reader.map(here, WEBHOOK)?;
-    let events = reader.list(fields.find("events"), |reader, here| reader.text(here));
-    let events: Vec<String> =
-        events.into_iter().flat_map(|list| list.value).map(|entry| entry.value).collect();
+    let events = reader.texts(fields.find("events"));
     let secret = fields.find("secret_env");
     let secret_env = secret.as_ref().and_then(|here| reader.text(here));
     if let (Some(here), Some(name)) = (&secret, &secret_env)
         && !is_variable(name)
     {
-        reader.problem(here, "this is not a variable name", Some("write `secret_env: NAME`".to_owned()));
-        return None;
+        return reader.fault(here, "this is not a variable name", "write `secret_env: NAME`");
     }
     let Some(url) = fields.find("url") else {
-        reader.problem(here, "a webhook has a `url`", None);
-        return None;
+        return reader.fault(here, "a webhook has a `url`", None);
     };
     let url = address(reader, &url)?;
     if events.is_empty() {
-        let help = "add `events: [\"*\"]`, or the types that are wanted".to_owned();
-        reader.problem(here, "this webhook gets no event", Some(help));
-        return None;
+        let help = "add `events: [\"*\"]`, or the types that are wanted";
+        return reader.fault(here, "this webhook gets no event", help);
     }
     Some(EventWebhook { url, secret_env, events })
 }

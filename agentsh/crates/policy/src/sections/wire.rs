@@ -1,7 +1,7 @@
 //! `max_line_bytes` and `request_timeout`: limits of messages.
 
 use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind};
+use crate::keys::{Key, Kind, keys};
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
 use crate::reader::{Fields, Here, Reader};
@@ -21,24 +21,12 @@ const MAX_LINE: u64 = 1 << 30;
 const MIN_LINE: u64 = 1024;
 
 impl Section<McpPolicy> for WireSettings {
-    const KEYS: &'static [Key] = &[
-        Key {
-            name: "max_line_bytes",
-            kind: Kind::Number(MIN_LINE, MAX_LINE),
-            default: "16777216",
-            about: "Longest message of a client or a server, in bytes.",
-            example: "1048576",
-            ..KEY
-        },
-        Key {
-            name: "request_timeout",
-            kind: Kind::Duration,
-            default: "none: the client decides",
-            about: "How long a request may stay unanswered before it is cancelled; at least `1s`.",
-            example: "5m",
-            ..KEY
-        },
-    ];
+    const KEYS: &'static [Key] = keys! {
+        /// Longest message of a client or a server, in bytes.
+        "max_line_bytes": Kind::Number(MIN_LINE, MAX_LINE), default: "16777216", example: "1048576";
+        /// How long a request may stay unanswered before it is cancelled; at least `1s`.
+        "request_timeout": Kind::Duration, default: "none: the client decides", example: "5m";
+    };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self {
@@ -60,12 +48,12 @@ impl Section<McpPolicy> for WireSettings {
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
         if let Some(bytes) = self.max_line_bytes.as_ref().filter(|bytes| bytes.value > base.max_line_bytes) {
-            narrowing.refuse(&bytes.rule, "`max_line_bytes` is lower without this file");
+            narrowing.refuse(&bytes.rule, "this file would raise `max_line_bytes`");
         }
         if let Some(timeout) = &self.request_timeout
             && base.request_timeout_s.is_some_and(|in_force| timeout.value.div_ceil(1_000) > in_force)
         {
-            narrowing.refuse(&timeout.rule, "`request_timeout` is shorter without this file");
+            narrowing.refuse(&timeout.rule, "this file would lengthen `request_timeout`");
         }
         self.merge(base);
     }

@@ -22,13 +22,13 @@ impl Builder<'_> {
         self.layout.repositories.extend(found.found.iter().chain(&own).cloned());
         let (hidden, fits) = too_many(directory, &found, self.host.most_mounts());
         if !fits {
-            let why = "it holds more files or repositories than can be guarded; it is read-only inside";
+            let why = "it contains more files or repositories than can be guarded; it is read-only inside";
             self.refuse(directory, why);
             self.granted.insert(directory.to_owned(), Access::ReadOnly);
             return false;
         }
         for path in &hidden {
-            self.refuse(path, "it holds more repositories than can be guarded; it is empty inside");
+            self.refuse(path, "it contains more repositories than can be guarded; it is empty inside");
             self.hide(path);
         }
         let is_shown = |path: &&PathBuf| !hidden.iter().any(|hidden| path.starts_with(hidden));

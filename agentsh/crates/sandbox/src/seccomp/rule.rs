@@ -11,6 +11,18 @@ pub struct Rule {
     pub verdict: Verdict,
 }
 
+/// A table of rules: above each its reason, then its calls and what happens to them.
+macro_rules! rules {
+    ($($(#[doc = $why:literal])+ $calls:expr => $verdict:expr;)*) => {
+        &[$($crate::seccomp::rule::Rule {
+            why: agentsh_base::without_margin(concat!($($why),+)),
+            calls: $calls,
+            verdict: $verdict,
+        }),*]
+    };
+}
+pub(super) use rules;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Allow,

@@ -3,55 +3,59 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use agentsh_base::words;
+
 use super::{CacheLayer, Grant, RelocatedPath};
 use crate::policy::{HostRule, Ruled};
 use crate::report::Enforcement;
 use crate::types::RuleRef;
 
-/// The contributors. **This is the table of precedence**: contributions are applied from top to bottom, and a later
-/// one overrides an earlier one (its file lies on top, its variable replaces), except as noted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Feature {
-    /// Policy files and flags. Granted paths stay as on the host: files of features marked
-    /// [`Feature::yields_to_grants`] do not cover them.
-    Policy,
-    /// The profile of a server's package. Its variables are defaults.
-    Profile,
-    /// A server's command line paths and `env` block: the user wrote them for this server.
-    Declaration,
-    /// The targets of PATH, read-only, without credentials.
-    Toolchains,
-    /// Repositories next to the project that the user approved.
-    Repositories,
-    /// Package caches of the project. After the toolchains, because they are in their directories.
-    Caches,
-    /// The agent's account and settings in the home.
-    AgentHome,
-    /// The agent's bridges and model endpoint. Overrides the agent's own settings.
-    Adapter,
-    /// Variables that the program's interpreter or package needs.
-    Program,
-    /// The contents of every sandbox: HOME, the bridge socket; and agentsh's records, which no sandbox sees.
-    Sandbox,
-    /// The harmless part of the user's git configuration.
-    GitIdentity,
-    /// Package registries of the project's lock files. An existing rule decides.
-    Registries,
-    /// Remotes of the repository. An existing rule decides.
-    Remotes,
-    /// Placeholders for secrets. After everything that sets variables, to replace secrets in values. Its hosts come
-    /// first, because a secret is used only where requests are inspected.
-    Credentials,
-    /// The ssh agent. An existing rule decides about its hosts.
-    Ssh,
-    /// Certificate authorities, after the rules with TLS inspection are known.
-    Trust,
-    /// Placeholders for model keys. The last variables, so that no feature restores a key.
-    ModelKeys,
-    /// Hosts that no rule opens: the registry and fleet server that judge this sandbox.
-    ClosedHosts,
-    /// The files with which `doctor` tests a layer.
-    Probe,
+words! {
+    /// The contributors. **This is the table of precedence**: contributions are applied from top to bottom, and a later
+    /// one overrides an earlier one (its file lies on top, its variable replaces), except as noted.
+    #[derive(PartialOrd, Ord)]
+    pub enum Feature: word {
+        /// Policy files and flags. Granted paths stay as on the host: files of features marked
+        /// [`Feature::yields_to_grants`] do not cover them.
+        Policy = "filesystem",
+        /// The profile of a server's package. Its variables are defaults.
+        Profile = "profile",
+        /// A server's command line paths and `env` block: the user wrote them for this server.
+        Declaration = "command line of the server",
+        /// The targets of PATH, read-only, without credentials.
+        Toolchains = "toolchains",
+        /// Repositories next to the project that the user approved.
+        Repositories = "repositories next to the project",
+        /// Package caches of the project. After the toolchains, because they are in their directories.
+        Caches = "caches",
+        /// The agent's account and settings in the home.
+        AgentHome = "the agent's own files",
+        /// The agent's bridges and model endpoint. Overrides the agent's own settings.
+        Adapter = "agent",
+        /// Variables that the program's interpreter or package needs.
+        Program = "program",
+        /// The contents of every sandbox: HOME, the bridge socket; and agentsh's records, which no sandbox sees.
+        Sandbox = "sandbox",
+        /// The harmless part of the user's git configuration.
+        GitIdentity = "git identity",
+        /// Package registries of the project's lock files. An existing rule decides.
+        Registries = "registries",
+        /// Remotes of the repository. An existing rule decides.
+        Remotes = "remotes",
+        /// Placeholders for secrets. After everything that sets variables, to replace secrets in values. Its hosts come
+        /// first, because a secret is used only where requests are inspected.
+        Credentials = "credentials",
+        /// The ssh agent. An existing rule decides about its hosts.
+        Ssh = "ssh",
+        /// Certificate authorities, after the rules with TLS inspection are known.
+        Trust = "certificate authorities",
+        /// Placeholders for model keys. The last variables, so that no feature restores a key.
+        ModelKeys = "keys of the model",
+        /// Hosts that no rule opens: the registry and fleet server that judge this sandbox.
+        ClosedHosts = "closed hosts",
+        /// The files with which `doctor` tests a layer.
+        Probe = "doctor",
+    }
 }
 
 impl Feature {
@@ -70,28 +74,7 @@ impl Feature {
     /// The rule shown for it if no policy line applies.
     #[must_use]
     pub fn rule(self) -> RuleRef {
-        let id = match self {
-            Self::Policy => "filesystem",
-            Self::Profile => "profile",
-            Self::Declaration => "command line of the server",
-            Self::Toolchains => "toolchains",
-            Self::Repositories => "repositories next to the project",
-            Self::Caches => "caches",
-            Self::AgentHome => "the agent's own files",
-            Self::Adapter => "agent",
-            Self::Program => "program",
-            Self::Sandbox => "sandbox",
-            Self::GitIdentity => "git identity",
-            Self::Registries => "registries",
-            Self::Remotes => "remotes",
-            Self::Credentials => "credentials",
-            Self::Ssh => "ssh",
-            Self::Trust => "certificate authorities",
-            Self::ModelKeys => "keys of the model",
-            Self::ClosedHosts => "closed hosts",
-            Self::Probe => "doctor",
-        };
-        RuleRef { id: id.to_owned(), file: "built-in".to_owned(), line: 0 }
+        RuleRef { id: self.word().to_owned(), file: "built-in".to_owned(), line: 0 }
     }
 }
 

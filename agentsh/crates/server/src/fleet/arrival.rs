@@ -9,12 +9,11 @@ use serde_json::Value as Json;
 
 use crate::fleet::places::Places;
 use crate::fleet::refusal::Refusal;
-use crate::fleet::tally::{Servers, Session, indexed, shown};
+use crate::fleet::tally::{NewSession, Servers, Session, indexed, shown};
 use agentsh_fleet::batch::Batch;
 use agentsh_fleet::keys;
 use agentsh_fleet::wire::Position;
 
-/// Rows of one statement.
 const ROWS_IN_STATEMENT: usize = 32;
 const COLUMNS: usize = 13;
 
@@ -36,7 +35,6 @@ pub(crate) struct ChainMismatch {
     pub found: String,
 }
 
-/// A host as its row says.
 struct HostRow {
     last_id: i64,
     last_hash: [u8; 32],
@@ -260,17 +258,9 @@ fn fits(
 fn begun(host: &str, before: &[u8; 32]) -> Session {
     Session {
         host: host.to_owned(),
-        seq: 0,
         hash: *before,
-        project: String::new(),
-        fresh: Some(crate::fleet::tally::NewSession {
-            first_link: *before,
-            first_at: String::new(),
-            first_event: 0,
-            verb: String::new(),
-        }),
-        last_at: String::new(),
-        ended: false,
+        fresh: Some(NewSession { first_link: *before, ..NewSession::default() }),
+        ..Session::default()
     }
 }
 

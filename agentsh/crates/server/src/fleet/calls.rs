@@ -11,7 +11,6 @@ use agentsh_fleet::wire::{Row, Rows};
 
 /// Events between a call and what was decided about it, at most.
 const MAX_VERDICT_DISTANCE: u64 = 1024;
-/// Calls of one statement.
 const CALLS_IN_STATEMENT: usize = 50;
 
 /// The common key of a call and its verdict: session, server and id of the request.

@@ -51,7 +51,7 @@ impl Gate {
     async fn identified(&self, request: Request, most: usize) -> Result<(Identity, Request), Refusal> {
         let (parts, body) = request.into_parts();
         if Claim::of(&parts.headers).is_some() {
-            let (host, bytes) = self.0.host(&parts.method, &parts.uri, &parts.headers, body, most).await?;
+            let (host, bytes) = self.0.host_of(&parts, body, most).await?;
             let name = self.0.judge(&self.0.readers, move |db| {
                 let rows = db.rows("SELECT name, state FROM hosts WHERE id = $1", &[Value::text(host)])?;
                 match rows.first().map(Vec::as_slice) {

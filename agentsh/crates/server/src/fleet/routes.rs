@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use agentsh_database::{Connection, DbError, Pool, Value};
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, RawQuery, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -108,14 +109,13 @@ impl App {
 
     /// The id of the requesting host, and its body of limited size. Nothing of the body is read before the signature
     /// is verified.
-    pub async fn host(
-        &self,
-        method: &Method,
-        uri: &Uri,
-        headers: &HeaderMap,
-        body: Body,
-        most: usize,
-    ) -> Result<(String, Bytes), Refusal> {
+    pub async fn host(&self, request: Request, most: usize) -> Result<(String, Bytes), Refusal> {
+        let (parts, body) = request.into_parts();
+        self.host_of(&parts, body, most).await
+    }
+
+    pub async fn host_of(&self, parts: &Parts, body: Body, most: usize) -> Result<(String, Bytes), Refusal> {
+        let Parts { method, uri, headers, .. } = parts;
         let claim = Claim::of(headers).ok_or(Refusal::Unknown("a host's signature is required"))?;
         claim.is_now()?;
         let asks = claim.clone();
@@ -224,8 +224,7 @@ async fn people(State(app): Shared, headers: HeaderMap) -> Answer {
 }
 
 async fn position(State(app): Shared, request: Request) -> Answer {
-    let (parts, body) = request.into_parts();
-    let (host, _) = app.host(&parts.method, &parts.uri, &parts.headers, body, 0).await?;
+    let (host, _) = app.host(request, 0).await?;
     let here = app.judge(&app.readers, move |db| {
         let rows =
             db.rows("SELECT last_id, last_hash, state FROM hosts WHERE id = $1", &[Value::text(host)])?;
@@ -241,8 +240,7 @@ async fn position(State(app): Shared, request: Request) -> Answer {
 async fn batch(State(app): Shared, request: Request) -> Answer {
     let start = Instant::now();
     let _turn = BatchPermit::take(&app, request.headers())?;
-    let (parts, body) = request.into_parts();
-    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, MAX_SENT).await?;
+    let (host, bytes) = app.host(request, MAX_SENT).await?;
     let places = Arc::clone(&app.places);
     let length = bytes.len();
     // Unpacking and hashes are the work of the thread that writes.
@@ -258,16 +256,14 @@ async fn batch(State(app): Shared, request: Request) -> Answer {
 
 async fn all_heads(State(app): Shared, request: Request) -> Answer {
     let _turn = BatchPermit::take(&app, request.headers())?;
-    let (parts, body) = request.into_parts();
-    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, MAX_SENT).await?;
+    let (host, bytes) = app.host(request, MAX_SENT).await?;
     let places = Arc::clone(&app.places);
     let compared = app.judge(&app.writers, move |db| heads::compare(db, &places, &host, &bytes)).await?;
     json(serde_json::json!({ "sessions": compared }))
 }
 
 async fn head(State(app): Shared, Path((session, events)): Path<(String, i64)>, request: Request) -> Answer {
-    let (parts, body) = request.into_parts();
-    app.host(&parts.method, &parts.uri, &parts.headers, body, 0).await?;
+    app.host(request, 0).await?;
     json(app.judge(&app.readers, move |db| heads::kept(db, session, events)).await?)
 }
 
@@ -350,22 +346,19 @@ async fn looks(State(app): Shared, headers: HeaderMap) -> Answer {
 
 /// A question of a host.
 async fn ask(State(app): Shared, request: Request) -> Answer {
-    let (parts, body) = request.into_parts();
-    let (host, bytes) = app.host(&parts.method, &parts.uri, &parts.headers, body, asks::MAX_BODY).await?;
+    let (host, bytes) = app.host(request, asks::MAX_BODY).await?;
     let asked: Ask = understood(&bytes)?;
     app.judge(&app.writers, move |db| asks::put(db, &host, &asked)).await?;
     json(serde_json::json!({ "state": "waiting" }))
 }
 
 async fn ask_answer(State(app): Shared, Path(id): Path<String>, request: Request) -> Answer {
-    let (parts, body) = request.into_parts();
-    let (host, _) = app.host(&parts.method, &parts.uri, &parts.headers, body, 0).await?;
+    let (host, _) = app.host(request, 0).await?;
     json(app.judge(&app.readers, move |db| asks::heard(db, &host, &id)).await?)
 }
 
 async fn end_ask(State(app): Shared, Path(id): Path<String>, request: Request) -> Answer {
-    let (parts, body) = request.into_parts();
-    let (host, _) = app.host(&parts.method, &parts.uri, &parts.headers, body, MAX_BODY).await?;
+    let (host, _) = app.host(request, MAX_BODY).await?;
     app.judge(&app.writers, move |db| asks::over(db, &host, &id)).await?;
     json(serde_json::json!({ "state": "over" }))
 }

@@ -170,7 +170,6 @@ fn migrate(db: &mut dyn Connection, versions: &[(i64, &[&str])]) -> Result<(), D
     Ok(())
 }
 
-/// The version that this server knows.
 pub(crate) fn known() -> i64 {
     i64::try_from(VERSIONS.len()).unwrap_or(i64::MAX)
 }

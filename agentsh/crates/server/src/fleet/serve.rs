@@ -32,7 +32,6 @@ const KEEPING: Duration = Duration::from_secs(3600);
 /// Reports something to the operator of the server.
 pub type OperatorLog = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How a server is run.
 pub struct Options {
     pub listen: SocketAddr,
     pub database: Database,

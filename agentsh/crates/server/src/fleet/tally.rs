@@ -12,7 +12,7 @@ use agentsh_fleet::keys;
 const MAX_INDEXED: usize = 200;
 
 /// A session as it is here.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
     pub host: String,
     pub seq: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Session {
     pub ended: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NewSession {
     pub first_link: [u8; 32],
     pub first_at: String,

@@ -102,7 +102,8 @@ pub(super) async fn revoke_person(
     let person = app.filled(&headers, &filled).await?;
     let asked = RevokePeople { name: name.clone() };
     let revoked: Revoked = person.fleet.client().post("/v1/credentials/revoke", &asked).await?;
-    let said = format!("{} credentials of '{name}' are revoked, and its unused tokens.", revoked.revoked);
+    let said =
+        format!("Revoked {} credentials of '{name}' and all unused tokens with that name.", revoked.revoked);
     Ok(done_page(&person, Place::People, "people", said))
 }
 

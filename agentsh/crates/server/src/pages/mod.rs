@@ -99,18 +99,9 @@ async fn gate(request: Request, next: Next) -> Response {
 /// The server accepts any name: under a foreign name there is no cookie.
 fn same_site(method: &Method, headers: &HeaderMap) -> Result<(), &'static str> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let host = text("host");
-    let bare = host.map(|host| match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name.to_owned(),
-        _ => host.to_owned(),
-    });
-    let asked = site::BrowserRequest {
-        only_reads: matches!(*method, Method::GET | Method::HEAD),
-        host,
-        origin: text("origin"),
-        fetch_site: text("sec-fetch-site"),
-    };
-    site::same_site(&asked, &bare.into_iter().collect::<Vec<_>>())
+    let bare: Vec<String> = text("host").map(|host| site::bare(host).to_owned()).into_iter().collect();
+    let asked = site::BrowserRequest::of(matches!(*method, Method::GET | Method::HEAD), text);
+    site::same_site(&asked, &bare)
 }
 
 impl App {

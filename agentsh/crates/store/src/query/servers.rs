@@ -24,7 +24,7 @@ const PROJECT: &str = "(SELECT CASE first.verb WHEN 'demo' THEN 'agentsh demo' E
     FROM events AS first WHERE first.session = events.session AND first.seq = 1)";
 
 /// One server of one project: the same id may mean something else in another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Server {
     pub server_id: String,
     /// Absolute path of the program that ran last.
@@ -139,16 +139,9 @@ impl Server {
     fn new((server_id, project): &Key) -> Self {
         Self {
             server_id: server_id.clone(),
-            program: None,
-            hash: None,
-            calls: 0,
-            refused: 0,
-            dropped: 0,
             last_status: "seen".to_owned(),
-            last_at: None,
             project: project.clone(),
-            last_session: None,
-            running: None,
+            ..Self::default()
         }
     }
 

@@ -67,7 +67,7 @@ pub struct Forgotten {
 }
 
 /// One program of one sandbox; `server_id` is null for the agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Process {
     pub server_id: Option<ServerId>,
     pub program: String,
@@ -77,7 +77,7 @@ pub struct Process {
     pub last_cause: Option<ExitCause>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ToolCalls {
     pub server_id: ServerId,
     pub tool_name: String,
@@ -114,7 +114,6 @@ pub struct Layer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rejected {
     pub server_id: ServerId,
-    /// The sender.
     pub from: Sender,
     pub reason: String,
     /// Details of the last one.
@@ -125,7 +124,7 @@ pub struct Rejected {
 }
 
 /// Data that went, or would have gone, from one server to another, or to a host that is not listed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Flowed {
     /// None: a host that is not listed.
     pub from: Option<ServerId>,
@@ -153,7 +152,7 @@ pub struct Mismatch {
     pub changed: Vec<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Crashes {
     pub server_id: ServerId,
     pub last_exit_code: u8,
@@ -161,7 +160,7 @@ pub struct Crashes {
     pub count: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
     pub server_id: ServerId,
     pub method: String,
@@ -169,7 +168,7 @@ pub struct Timeouts {
 }
 
 /// Calls that were allowed and never reached their server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Undelivered {
     pub server_id: ServerId,
     pub calls: u64,
@@ -177,7 +176,7 @@ pub struct Undelivered {
     pub detail: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stripped {
     pub server_id: Option<ServerId>,
     pub names: BTreeSet<String>,

@@ -27,7 +27,6 @@ pub fn call(kind: &str) -> &'static str {
     }
 }
 
-/// One call.
 pub(super) async fn export(
     client: &Client,
     url: &Url,

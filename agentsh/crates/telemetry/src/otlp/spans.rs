@@ -24,6 +24,7 @@ struct OpenSpan {
 }
 
 /// Spans that have begun and not ended.
+#[derive(Default)]
 pub struct Spans {
     session: SessionId,
     started: Option<Timestamp>,
@@ -52,14 +53,7 @@ struct Span<'a> {
 impl Spans {
     #[must_use]
     pub fn new(session: SessionId) -> Self {
-        Self {
-            session,
-            started: None,
-            root: Attributes::default(),
-            processes: BTreeMap::new(),
-            calls: BTreeMap::new(),
-            questions: BTreeMap::new(),
-        }
+        Self { session, ..Self::default() }
     }
 
     /// The spans that this event ends.

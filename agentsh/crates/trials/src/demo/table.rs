@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use agentsh_base::words;
 use agentsh_terminal::style::{BAD, GOOD, paint};
 use agentsh_terminal::table;
 use serde::Serialize;
@@ -59,15 +60,17 @@ pub const WORKS: &[(&str, &str, &str)] = &[
     ("agent", "works-project", "write a file in the project"),
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    Refused,
-    Succeeded,
-    NotTried,
-    /// For what must work.
-    Works,
-    Broken,
+words! {
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Outcome: words {
+        Refused = "refused",
+        Succeeded = "SUCCEEDED",
+        NotTried = "NOT TRIED",
+        /// For what must work.
+        Works = "works",
+        Broken = "BROKEN",
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -95,16 +98,6 @@ impl Outcome {
     #[must_use]
     pub fn is_good(self) -> bool {
         matches!(self, Self::Refused | Self::Works)
-    }
-
-    fn words(self) -> &'static str {
-        match self {
-            Self::Refused => "refused",
-            Self::Succeeded => "SUCCEEDED",
-            Self::NotTried => "NOT TRIED",
-            Self::Works => "works",
-            Self::Broken => "BROKEN",
-        }
     }
 }
 

@@ -175,9 +175,11 @@ fn identity(answer: Option<&Answer>, enforcement: &[Enforcement], host: &Host) -
             asked,
             format!("a file made by id {inside} inside belongs to root on disk"),
         ),
-        (made, owner) => {
-            Layer::new(layer, asked, format!("file made: {made}, owner on disk: {owner:?}"), State::Absent)
-                .remedy(REPORT)
+        (false, _) => Layer::new(layer, asked, "no file could be made", State::Absent).remedy(REPORT),
+        (true, owner) => {
+            let owner = owner.map_or("unknown".to_owned(), |id| id.to_string());
+            let got = format!("a file was made; its owner on disk: {owner}");
+            Layer::new(layer, asked, got, State::Absent).remedy(REPORT)
         }
     }
 }
@@ -274,9 +276,9 @@ pub fn memory(probed: &Probed) -> Layer {
                 .because(NO_CGROUP)
                 .remedy(cgroup_remedy())
         }
-        _ => Layer::new(layer, &asked, "144 MiB were held", State::Absent)
+        _ => Layer::new(layer, &asked, "processes could use 144 MiB", State::Absent)
             .because(if probed.memory_in_cgroup {
-                "the cgroup killed nothing; is there swap?"
+                "the cgroup killed nothing: perhaps swap is in use"
             } else {
                 "neither a cgroup nor the watchdog stopped it"
             })

@@ -1,5 +1,6 @@
 //! One row of the result, and the result as text and as JSON.
 
+use agentsh_base::words;
 use serde::Serialize;
 
 use agentsh_base::paragraph;
@@ -10,19 +11,21 @@ use agentsh_terminal::table;
 /// Before the name of an agent, in the name of its row.
 pub const AGENT: &str = "agent-";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// Tried, and refused as it must be.
-    Enforced,
-    /// In force, with less than was asked.
-    Degraded,
-    Absent,
-    /// Nothing to do on this machine or for this user.
-    NotNeeded,
-    /// A fact, not a layer.
-    Found,
-    NotFound,
+words! {
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum State: words {
+        /// Tried, and refused as it must be.
+        Enforced = "enforced",
+        /// In force, with less than was asked.
+        Degraded = "DEGRADED",
+        Absent = "ABSENT",
+        /// Nothing to do on this machine or for this user.
+        NotNeeded = "not needed",
+        /// A fact, not a layer.
+        Found = "found",
+        NotFound = "not found",
+    }
 }
 
 /// One layer: what was requested, what the kernel enforces, and what can be done about the difference.
@@ -72,18 +75,6 @@ impl State {
     #[must_use]
     pub fn is_wanting(self) -> bool {
         matches!(self, Self::Degraded | Self::Absent)
-    }
-
-    #[must_use]
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Enforced => "enforced",
-            Self::Degraded => "DEGRADED",
-            Self::Absent => "ABSENT",
-            Self::NotNeeded => "not needed",
-            Self::Found => "found",
-            Self::NotFound => "not found",
-        }
     }
 }
 
@@ -164,8 +155,8 @@ fn shown(layer: &Layer, width: usize) -> String {
     };
     push("", &layer.got);
     if layer.state.is_wanting() {
-        push("asked: ", &layer.asked);
-        push("why: ", &layer.why);
+        push("requested: ", &layer.asked);
+        push("reason: ", &layer.why);
         push("what to do: ", &layer.remedy);
     }
     text.trim_end().to_owned() + "\n"
@@ -228,12 +219,12 @@ mod tests {
         ];
         insta::assert_snapshot!(plain(&layers, 80), @r"
         DEGRADED    memory-limit        little
-                                        asked: much
-                                        why: no cgroup
+                                        requested: much
+                                        reason: no cgroup
                                         what to do: delegate one
         DEGRADED    cpu-limit           little
-                                        asked: much
-                                        why: as for memory-limit
+                                        requested: much
+                                        reason: as for memory-limit
         not found   other agents        claude, gemini
         found       agent-codex         /usr/bin/codex
         not fully enforced here: memory-limit, cpu-limit
@@ -250,8 +241,8 @@ mod tests {
         insta::assert_snapshot!(plain(&some(), 80), @r"
         enforced    seccomp             11 of 11
         DEGRADED    memory-limit        a watchdog
-                                        asked: 64 MiB
-                                        why: no cgroup
+                                        requested: 64 MiB
+                                        reason: no cgroup
                                         what to do: delegate one
         not needed  network-ebpf
         not fully enforced here: memory-limit

@@ -52,7 +52,6 @@ pub(super) struct Attempt {
 /// which rule.
 type Refused = BTreeMap<(String, String), (u64, u64, String)>;
 
-/// The record of one host.
 struct Looked {
     host: String,
     sessions: u64,
@@ -150,7 +149,6 @@ impl Looked {
     }
 }
 
-/// What a bundle is compared with.
 enum ComparedBundle {
     /// On the record of this machine: what is in force here, with this bundle of the organisation.
     Here(Option<Bundle>),

@@ -122,7 +122,7 @@ fn inspect_quiet_preset_asks_and_refuses_nothing() {
 #[test]
 fn inspect_actions_that_are_impossible_are_refused_with_a_hint() {
     insta::assert_snapshot!(bad("inspect:\n  arguments: {command: redact, personal: record}\n  results: {drift: block, personal: redact}\n  requests: {injection: bloc}\n"), @"
-    error: nothing can `redact` for `inspect.arguments.command`
+    error: `redact` is not possible for `inspect.arguments.command`
      --> policy.yaml:2:24
       |
     2 |   arguments: {command: redact, personal: record}
