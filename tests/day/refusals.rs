@@ -165,7 +165,7 @@ fn file_refusals_are_reported_with_rule_and_remedy_on_request() {
         );
         // Otherwise nothing waits, and the end says where to ask.
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(3);
-        assert!(outcome.stderr.contains("`agentsh run --tell-files` names them"), "{outcome}");
+        assert!(outcome.stderr.contains("`agentsh run --tell-files` prints each refused file"), "{outcome}");
         assert!(!outcome.stderr.contains("'.envrc' is refused"), "{outcome}");
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "true"])).expect_code(0);
         assert!(!outcome.stderr.contains("--tell-files"), "{outcome}");

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -1068,6 +1069,70 @@ fn existing_configuration_of_other_version_control_stays() {
             assert!(!place.project.join(file).exists(), "{mode:?} {file} {outcome}");
             assert!(outcome.stderr.contains(file), "{mode:?} {file} {outcome}");
         }
+    }
+}
+
+/// Mercurial and the like obey a configuration that is alone in its directory.
+#[test]
+fn a_configuration_alone_of_other_version_control_is_set_aside() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let files = [
+            "below/.hg/hgrc",
+            "node_modules/b/.hg/hgrc",
+            "s/.sl/hgrc",
+            "j/.jj/config.toml",
+            "p/.pijul/config",
+        ];
+        let make = |file: &&str| {
+            format!(
+                "mkdir -p {0}; printf '[hooks]\\npre-status = x\\n' > {file}; ",
+                Path::new(file).parent().unwrap().display()
+            )
+        };
+        let outcome = run(&place, &files.iter().map(make).collect::<String>()).expect_code(0);
+        for file in files {
+            assert!(!place.project.join(file).exists(), "{mode:?} {file} {outcome}");
+            assert!(outcome.stderr.contains(file), "{mode:?} {file} {outcome}");
+        }
+    }
+}
+
+/// A pipe in place of a configuration holds nothing up.
+#[test]
+fn a_pipe_as_the_configuration_of_a_repository_stops_nothing() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        let outcome =
+            run(&place, "mkdir -p b/objects b/refs; mkfifo b/config; sleep 1; mkdir c; mv c d; echo done");
+        assert_eq!(outcome.expect_code(0).stdout, "done\n", "{mode:?}");
+    }
+}
+
+/// What a file of the project loads or starts is reported when it changes.
+#[test]
+fn files_that_guarded_files_of_the_project_name_are_reported() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.policy(WRITES);
+        place.write(".exrc", "set number\nsource scripts/proj.vim\n");
+        place.write(".Rprofile", "source(\"renv/activate.R\")\n");
+        let hook = r#"{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "\"$CLAUDE_PROJECT_DIR\"/scripts/x.sh"}]}]}}"#;
+        place.write(".claude/settings.json", hook);
+        let named = ["scripts/proj.vim", "renv/activate.R", "scripts/x.sh"];
+        for file in named.into_iter().chain(["src/main.c"]) {
+            let path = place.write(file, "");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let outcome = run(&place, "for f in scripts/* renv/activate.R src/main.c; do echo x >> $f; done")
+            .expect_code(0);
+        for file in named {
+            assert!(outcome.stderr.contains(file), "{mode:?} {file} {outcome}");
+        }
+        assert!(outcome.stderr.contains(".exrc:2 names it"), "{mode:?} {outcome}");
+        assert!(!outcome.stderr.contains("main.c"), "{mode:?} {outcome}");
     }
 }
 

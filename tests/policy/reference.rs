@@ -150,7 +150,7 @@ fn explain_says_what_a_start_does() {
     assert!(climbing.contains("allow --write ~/x\n") && !climbing.contains("../x"), "{climbing}");
     for (words, warning) in [
         (["--write", "/var/run/docker.sock"], "gives away the whole machine"),
-        (["--read", "~/.ssh/id_ed25519"], "`~/.ssh` holds SSH keys"),
+        (["--read", "~/.ssh/id_ed25519"], "`~/.ssh` contains SSH keys"),
         (
             ["--write", ".git/hooks/pre-commit"],
             "takes effect outside of the sandbox, in every project: git runs",

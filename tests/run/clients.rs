@@ -109,5 +109,5 @@ fn profile_secret_is_only_in_its_file_and_reaches_the_server() {
     told(&place, &["profile", "remove", "db"]);
     Outcome::of(&mut place.agentsh(&["profile", "test", "db"])).expect_code(2);
     let broken = Outcome::of(&mut place.agentsh(&["profile", "add", "x", "--secret-env", "A", "--", "y"]));
-    assert!(broken.stderr.contains("no line for A"), "{}", broken.expect_code(2));
+    assert!(broken.stderr.contains("no value for A"), "{}", broken.expect_code(2));
 }

@@ -52,7 +52,7 @@ fn explain_says_what_each_check_finds_in_a_text_and_which_line_decides() {
     let page = page.to_str().unwrap();
     let told =
         Outcome::of(&mut place.agentsh(&["policy", "explain", "--content", page])).expect_code(1).stdout;
-    assert!(told.contains("it is refused"), "{told}");
+    assert!(told.contains("checked as `results`: refused"), "{told}");
     for line in ["policy.yaml:3 (sandbox.mcp.content.results)", "policy.yaml:3 (sandbox.mcp.secrets.results)"]
     {
         assert!(told.contains(line), "{told}");

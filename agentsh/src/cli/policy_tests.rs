@@ -177,7 +177,7 @@ fn policy_show_output() {
         unknown.contains("policies are") && unknown.contains("strict") && unknown.ends_with("exit 1"),
         "{unknown}"
     );
-    assert!(place.run("show --policy strict").starts_with("error: `a.example` cannot be reached"));
+    assert!(place.run("show --policy strict").starts_with("error: this file would allow `a.example`"));
     fs::remove_file(place.here.project.join(".agentsh.yaml")).unwrap();
     assert!(place.run("show --policy strict").starts_with("# built-in:strict\n"));
     insta::assert_snapshot!(place.run("show --policy srtict"), @r#"
@@ -204,7 +204,7 @@ fn policy_explain_output() {
     denied: `~/.ssh` is never visible: SSH keys
       rule: built-in (mask:~/.ssh)
       to allow it: agentsh policy allow ~/.ssh/id_rsa
-      beware: `~/.ssh` holds SSH keys: every program in the sandbox can use them, and send them wherever it may connect
+      beware: `~/.ssh` contains SSH keys: every program in the sandbox can use them, and send them wherever it may connect
     exit 1
     "#);
     insta::assert_snapshot!(place.run("explain --write .git/hooks/pre-commit"), @r#"

@@ -275,7 +275,7 @@ fn print(
         Outcome::Alert => "passes, and an alert is recorded",
         Outcome::Rewrite => "passes, with a part replaced",
         Outcome::Ask => "waits for a person",
-        Outcome::Block => "is refused",
+        Outcome::Block => "refused",
     };
     writeln!(out, "checked as `{}`: {says}", subject.as_str())?;
     for cell in cells {

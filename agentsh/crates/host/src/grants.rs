@@ -264,6 +264,6 @@ mod tests {
         let home = [context.home.display().to_string()];
         let (grants, refused) = from_arguments(&home, &context.project, &context, true);
         assert_eq!(grants, [grant(&context.home, Access::ReadOnly)]);
-        assert!(refused[0].contains("holds the home directory"), "{refused:?}");
+        assert!(refused[0].contains("contains the home directory"), "{refused:?}");
     }
 }

@@ -205,8 +205,9 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ProxyServer> {
     let wrong = if is_remote { &["command", "args", "env"][..] } else { &["headers"][..] };
     for key in wrong {
         if let Some(here) = fields.find(key) {
-            let (needed, has) = if is_remote { ("command", "url") } else { ("url", "command") };
-            let text = format!("`{key}` is for a server with `{needed}`, and this server has `{has}`");
+            let (kind, has) =
+                if is_remote { ("that agentsh starts", "url") } else { ("behind a `url`", "command") };
+            let text = format!("`{key}` is for a server {kind}, and this one has a `{has}`");
             reader.problem(&here, text, None);
         }
     }

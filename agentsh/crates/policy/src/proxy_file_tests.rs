@@ -86,11 +86,11 @@ fn proxy_configuration_errors_are_named() {
         ),
         (
             "{\"servers\":[{\"id\":\"far\",\"url\":\"https://a.example\",\"command\":\"x\"}]}".to_owned(),
-            "`args` is for a server with `command`",
+            "`command` is for a server that agentsh starts",
         ),
         (
             "{\"servers\":[{\"id\":\"fs\",\"command\":\"x\",\"headers\":{}}]}".to_owned(),
-            "`headers` is for a server with `url`",
+            "`headers` is for a server behind a `url`",
         ),
         (
             "{\"servers\":[{\"id\":\"far\",\"url\":\"https://a.example\",\"headers\":{\"A B\":\"x\"}}]}"
