@@ -369,12 +369,19 @@ fn shell(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<
     if let Some(file) = context.files.iter_mut().find(|file| file.path == found.real) {
         file.role = Role::Interpreter;
     }
+    let attaches = found.names().into_iter().any(|name| matches!(name, "zsh" | "ksh" | "mksh"));
+    let (mut is_open, mut reads_input) = (true, false);
     let mut words = command.args.iter().enumerate();
     while let Some((index, word)) = words.next() {
         let text = word.to_str().unwrap_or_default();
-        let flags = text.strip_prefix(['-', '+']).filter(|flags| !flags.is_empty());
+        let flags = text.strip_prefix(['-', '+']).filter(|_| is_open);
         match flags {
-            Some(flags) if !flags.starts_with('-') && flags.contains('c') => {
+            // A single dash ends the options too.
+            Some("-") => is_open = false,
+            Some("") if text == "-" => is_open = false,
+            Some("-rcfile" | "-init-file") => drop(words.next()),
+            Some(flags) if flags.starts_with('-') => {}
+            Some(flags) if flags.contains('c') => {
                 // The text is the first word after the options, however many there are: all of it is covered.
                 for word in command.args.get(index..).unwrap_or_default() {
                     context.inline(word.as_bytes());
@@ -383,11 +390,17 @@ fn shell(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<
                 context.note("what the inline shell text starts");
                 return Ok(target);
             }
-            Some("o" | "O" | "-rcfile" | "-init-file") => {
-                words.next();
+            Some(flags) => {
+                reads_input |= text.starts_with('-') && flags.contains('s');
+                // `-euo pipefail`: each takes a word; in these shells the rest of its own, if there is one.
+                let takes_word = ['o', 'O'];
+                let taken = match flags.find(takes_word) {
+                    Some(at) if attaches => usize::from(at + 1 == flags.len()),
+                    _ => flags.matches(takes_word).count(),
+                };
+                words.by_ref().take(taken).for_each(drop);
             }
-            Some(_) => {}
-            None if text == "-" || search::is_made_up(word) => break,
+            None if reads_input || search::is_made_up(word) => break,
             None => {
                 let script = search::file(&search::absolute(&command.cwd, Path::new(word)))?;
                 context.file(&script.real, Role::Entry)?;

@@ -101,7 +101,18 @@ fn inline_code_is_hashed_and_reported_as_inline() {
     assert_eq!(one.digest, machine.ok(&["node", "-e", "one", "other"]).digest);
     assert_ne!(one.digest, machine.ok(&["node", "-e", "two", "arg"]).digest);
     assert_ne!(one.digest, machine.ok(&["node", "-p", "-e", "two"]).digest);
-    assert!(machine.ok(&["node", "-"]).unpinned.is_some());
+    let node = text(&machine.at("opt/bin/node"));
+    for line in [
+        &["-", "a"][..],
+        &["--test"],
+        &["--no-warnings", "--test", "--test-only", "a.js"],
+        &["-e", "one", "--", "-x"],
+        &["-e", "one", "-", "x"],
+    ] {
+        let resolved = machine.ok(&[&["node"], line].concat());
+        assert!(resolved.unpinned.is_some(), "{line:?}");
+        assert_eq!(argv(&resolved), [&[node.as_str()], line].concat(), "{line:?}");
+    }
 }
 
 #[test]
@@ -347,6 +358,40 @@ fn shells_containers_and_env_say_what_is_not_pinned() {
     let elsewhere = machine.program("other/bin/node", "\u{7f}ELF other");
     let path = format!("PATH={}", machine.at("other/bin").display());
     assert_eq!(machine.ok(&["env", &path, "node", "main.js"]).program, elsewhere);
+}
+
+#[test]
+fn shell_options_take_their_words_and_arguments_stay_as_typed() {
+    let machine = Machine::new();
+    machine.program("opt/bin/zsh", "\u{7f}ELF zsh");
+    let script = machine.file("project/s.sh", "x");
+    for line in [
+        &["sh", "s.sh", "-s"][..],
+        &["sh", "-euo", "pipefail", "s.sh"],
+        &["sh", "-oO", "a", "b", "s.sh"],
+        &["sh", "+o", "posix", "--", "s.sh"],
+        &["sh", "--rcfile", "x", "-", "s.sh"],
+        &["zsh", "-opipefail", "s.sh"],
+        &["zsh", "-eo", "pipefail", "s.sh"],
+    ] {
+        let resolved = machine.ok(line);
+        assert!(
+            resolved.files.iter().any(|file| file.path == script && file.role == Role::Entry),
+            "{line:?}"
+        );
+        let typed =
+            line[1..].iter().map(|word| if *word == "s.sh" { text(&script) } else { (*word).to_owned() });
+        assert_eq!(argv(&resolved)[1..], typed.collect::<Vec<_>>(), "{line:?}");
+    }
+    for line in
+        [&["sh", "-s", "s.sh"][..], &["sh", "-xs", "--", "s.sh", "x"], &["sh", "-s", "one"], &["sh", "-"]]
+    {
+        let resolved = machine.ok(line);
+        assert!(resolved.files.iter().all(|file| file.role != Role::Entry), "{line:?}");
+        assert_eq!(argv(&resolved), line, "{line:?}");
+        assert!(resolved.unpinned.unwrap().contains("standard input"), "{line:?}");
+    }
+    assert!(machine.ok(&["sh", "-euo", "pipefail", "-c", "x"]).identity.starts_with("inline-shell:"));
 }
 
 #[test]
