@@ -205,46 +205,82 @@ pub(super) fn words(first: &Path, rest: &[OsString]) -> Vec<OsString> {
 fn env(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
     let unsupported = |what: &str| PinError::Unsupported {
         what: format!("env {what}"),
-        instead: "write the variables into the server's `env` and name the command itself".to_owned(),
+        instead: "leave that word out, or start the whole line by `sh -c`".to_owned(),
     };
     let mut next = deeper(command, &found.path)?;
     let mut words = std::collections::VecDeque::from(command.args.clone());
     while let Some(word) = words.pop_front() {
         let text = word.to_str().unwrap_or_default();
-        match text {
-            "--" => {}
-            "-S" | "--split-string" => {
-                let string = words.pop_front().unwrap_or_default();
-                split(&string, &found.path)?.into_iter().rev().for_each(|word| words.push_front(word));
-            }
-            "-C" | "--chdir" => {
-                let directory = words.pop_front().unwrap_or_default();
-                next.cwd = search::absolute(&next.cwd, Path::new(&directory));
-                context.cwd = Some(next.cwd.clone());
-            }
-            _ if text.starts_with("-S") => {
-                let string = OsString::from(text.get(2..).unwrap_or_default());
-                split(&string, &found.path)?.into_iter().rev().for_each(|word| words.push_front(word));
-            }
-            _ if text.starts_with('-') => return Err(unsupported(text)),
-            _ => match text.split_once('=') {
+        if text == "--" {
+            continue;
+        }
+        if !text.starts_with('-') {
+            match text.split_once('=') {
                 Some(("", _)) => return Err(unsupported(text)),
                 Some((name, value)) => {
                     if name == "PATH" {
                         next.path_env = value.into();
                     }
                     context.set_by_words(name, value);
+                    continue;
                 }
                 None => {
                     next.word = word;
                     next.args = words.into();
                     return resolve(context, next);
                 }
-            },
+            }
+        }
+        let (option, value) = env_option(text).ok_or_else(|| unsupported(text))?;
+        if option == 'i' {
+            context.clear();
+            next.path_env = PATH_WITHOUT_VARIABLE.into();
+            // `-iS`: other letters in the same word.
+            if let Some(rest) = value.filter(|rest| !rest.is_empty()) {
+                words.push_front(format!("-{rest}").into());
+            }
+            continue;
+        }
+        let value = value.filter(|value| !value.is_empty()).map(OsString::from);
+        let value = value.or_else(|| words.pop_front()).unwrap_or_default();
+        match option {
+            'S' => split(&value, &found.path)?.into_iter().rev().for_each(|word| words.push_front(word)),
+            'C' => {
+                next.cwd = search::absolute(&next.cwd, Path::new(&value));
+                context.cwd = Some(next.cwd.clone());
+            }
+            _ => {
+                if value == "PATH" {
+                    next.path_env = PATH_WITHOUT_VARIABLE.into();
+                }
+                context.unset(value.to_str().ok_or_else(|| unsupported(text))?);
+            }
         }
     }
     // `env` alone starts nothing and prints its environment.
     direct(context, command, found)
+}
+
+/// Where `execvp` looks if PATH is not set.
+const PATH_WITHOUT_VARIABLE: &str = "/bin:/usr/bin";
+
+/// The letter of an option of `env`, and the rest of its word.
+fn env_option(text: &str) -> Option<(char, Option<&str>)> {
+    let Some(long) = text.strip_prefix("--") else {
+        // A dash alone is `-i`.
+        let letters = text.get(1..).filter(|letters| !letters.is_empty()).unwrap_or("i");
+        let option = letters.chars().next().filter(|letter| "iuCS".contains(*letter))?;
+        return Some((option, letters.get(1..)));
+    };
+    let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+    let option = match name {
+        "ignore-environment" => 'i',
+        "unset" => 'u',
+        "chdir" => 'C',
+        "split-string" => 'S',
+        _ => return None,
+    };
+    Some((option, value))
 }
 
 /// `env -S`: blanks separate words, quotes group them. Escapes and `${NAME}` are refused rather than guessed.

@@ -352,12 +352,51 @@ fn shells_containers_and_env_say_what_is_not_pinned() {
     assert_eq!((resolved.worded["A"].as_str(), resolved.worded["B"].as_str()), ("1", "x=y"));
     assert_eq!(argv(&resolved)[1], text(&entry));
     assert!(machine.ok(&["env"]).program.ends_with("env"), "alone it is just a program");
-    for bad in [&["env", "-i", "node"][..], &["env", "-S", "\"node"], &["env", "-S", "$X"]] {
+    for bad in [&["env", "--block-signal", "node"][..], &["env", "-S", "\"node"], &["env", "-S", "$X"]] {
         assert!(machine.resolve(bad).is_err(), "{bad:?}");
     }
     let elsewhere = machine.program("other/bin/node", "\u{7f}ELF other");
     let path = format!("PATH={}", machine.at("other/bin").display());
     assert_eq!(machine.ok(&["env", &path, "node", "main.js"]).program, elsewhere);
+}
+
+#[test]
+fn env_takes_variables_away_and_chooses_the_directory() {
+    let mut machine = Machine::new();
+    machine.env.insert("A".to_owned(), "outside".to_owned());
+    machine.file("project/sub/main.js", "x");
+    let node = text(&machine.at("opt/bin/node"));
+    for line in [
+        &["env", "-u", "A", "B=1", &node][..],
+        &["env", "-uA", "B=1", &node],
+        &["env", "--unset=A", "B=1", &node],
+        &["env", "-i", "B=1", &node],
+        &["env", "-", "B=1", &node],
+        &["env", "A=2", "env", "-i", "B=1", &node],
+    ] {
+        let resolved = machine.ok(line);
+        assert!(resolved.removes("A") && !resolved.removes("B"), "{line:?}");
+        assert_eq!(resolved.worded.keys().collect::<Vec<_>>(), ["B"], "{line:?}");
+    }
+    assert!(!machine.ok(&["env", "-i", "A=1", &node]).removes("A"), "what is set stays");
+    assert!(!machine.ok(&["env", "-u", "A", &node]).removes("C"));
+    for line in [
+        &["env", "-C", "sub", &node, "main.js"][..],
+        &["env", "-Csub", &node, "main.js"],
+        &["env", "--chdir=sub", &node, "main.js"],
+        &["env", "-iS", "--chdir sub", &node, "main.js"],
+    ] {
+        let resolved = machine.ok(line);
+        assert_eq!(resolved.cwd, Some(machine.at("project/sub")), "{line:?}");
+        assert_eq!(argv(&resolved)[1], text(&machine.at("project/sub/main.js")), "{line:?}");
+    }
+    // Without PATH neither env nor agentsh looks into the caller's.
+    for line in [&["env", "-i", "node"][..], &["env", "-u", "PATH", "node"]] {
+        assert_ne!(
+            machine.resolve(line).map(|resolved| resolved.program).ok(),
+            Some(machine.at("opt/bin/node"))
+        );
+    }
 }
 
 #[test]
