@@ -139,6 +139,15 @@ const WRAPPERS: &[&str] = &[
     "chroot",
 ];
 
+/// Interpreters that may get their program as text: the letters of those options, of options with a value in the same word,
+/// and of options with a value in the same word or the next.
+const TEXT_OPTIONS: &[(&str, &str, &str, &str)] = &[
+    ("perl", "eE", "DFMVimx", "I"),
+    ("ruby", "e", "FKTWix", "CEIr"),
+    ("php", "BERr", "", "Scdtz"),
+    ("Rscript", "e", "", ""),
+];
+
 fn other_interpreter(
     context: &mut Context<'_>,
     command: &Command,
@@ -146,7 +155,7 @@ fn other_interpreter(
     name: &str,
 ) -> Result<Target, PinError> {
     let mut target = direct(context, command, found)?;
-    for word in command.args.iter().filter(|word| !search::is_made_up(word)) {
+    for word in program_words(name, &command.args).iter().filter(|word| !search::is_made_up(word)) {
         let path = search::absolute(&command.cwd, Path::new(word));
         if let Ok(entry) = search::file(&path) {
             context.file(&entry.real, Role::Entry)?;
@@ -157,6 +166,50 @@ fn other_interpreter(
     }
     context.note(format!("what {name} loads in addition to the program text it is given"));
     Ok(target)
+}
+
+/// The words among which the first file is the program. Other files are data: what an interpreter gets to read or to change,
+/// or what `make` is to make.
+fn program_words(name: &str, args: &[OsString]) -> Vec<OsString> {
+    if matches!(name, "awk" | "gawk" | "make") {
+        let mut words = args.iter();
+        let mut files = Vec::new();
+        while let Some(word) = words.next() {
+            match word.to_str().unwrap_or_default() {
+                "-f" | "--file" | "--makefile" => files.extend(words.next().cloned()),
+                text => {
+                    let attached =
+                        ["--file=", "--makefile=", "-f"].iter().find_map(|flag| text.strip_prefix(flag));
+                    files.extend(attached.map(OsString::from));
+                }
+            }
+        }
+        return files;
+    }
+    match TEXT_OPTIONS.iter().find(|(other, ..)| *other == name) {
+        Some((_, text, attached, valued)) if has_text(args, text, attached, valued) => Vec::new(),
+        _ => args.to_vec(),
+    }
+}
+
+/// Whether one of the options in front of the first argument gives program text.
+fn has_text(args: &[OsString], text: &str, attached: &str, valued: &str) -> bool {
+    let mut words = args.iter();
+    while let Some(letters) = words.next().and_then(|word| word.to_str()?.strip_prefix('-')) {
+        if letters.starts_with('-') {
+            continue;
+        }
+        let stop = letters
+            .find(|letter| text.contains(letter) || attached.contains(letter) || valued.contains(letter));
+        let Some(rest) = stop.and_then(|at| letters.get(at..)) else { continue };
+        if rest.starts_with(|letter| text.contains(letter)) {
+            return true;
+        }
+        if rest.len() == 1 && rest.starts_with(|letter| valued.contains(letter)) {
+            words.next();
+        }
+    }
+    false
 }
 
 fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {

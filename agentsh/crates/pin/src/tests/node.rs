@@ -434,6 +434,42 @@ fn shell_options_take_their_words_and_arguments_stay_as_typed() {
 }
 
 #[test]
+fn data_of_a_program_text_is_neither_pinned_nor_shown() {
+    let machine = Machine::new();
+    for name in ["perl", "ruby", "awk", "make", "php"] {
+        machine.program(&format!("opt/bin/{name}"), &format!("\u{7f}ELF {name}"));
+    }
+    let (data, script) = (machine.file("project/b.txt", "x"), machine.file("project/run", "x"));
+    let pins = |line: &[&str]| -> Vec<std::path::PathBuf> {
+        let files = machine.ok(line).files.into_iter();
+        files.filter(|file| file.role == Role::Entry).map(|file| file.path).collect()
+    };
+    for line in [
+        &["perl", "-pi", "-e", "s/a/b/", "b.txt"][..],
+        &["perl", "-i.bak", "-pe", "s/a/b/", "b.txt"],
+        &["perl", "-I", "lib", "-0777ne", "print", "b.txt"],
+        &["perl", "-F:", "-lane", "print", "b.txt"],
+        &["ruby", "-r", "json", "-pe", "x", "b.txt"],
+        &["php", "-d", "a=b", "-r", "x", "b.txt"],
+        &["awk", "-F", ":", "{print}", "b.txt"],
+        &["make", "b.txt"],
+    ] {
+        assert_eq!(pins(line), [data.clone()][..0], "{line:?}");
+    }
+    for line in [
+        &["perl", "-n", "run", "b.txt"][..],
+        &["perl", "-Mre", "-i.e", "run", "-e", "b.txt"],
+        &["ruby", "-E", "utf-8", "run", "b.txt"],
+        &["php", "-S", "localhost:1", "run"],
+        &["awk", "-v", "a=1", "-f", "run", "b.txt"],
+        &["awk", "-frun", "b.txt"],
+        &["make", "--file=run", "b.txt"],
+    ] {
+        assert_eq!(pins(line), [script.clone()], "{line:?}");
+    }
+}
+
+#[test]
 fn programs_that_run_what_they_are_given_are_looked_through_or_named() {
     let machine = Machine::new();
     machine.program("opt/bin/npx", "#!/usr/bin/env node\n");
