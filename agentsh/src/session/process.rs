@@ -149,6 +149,9 @@ impl Process {
             cause == ExitCause::Exited && exit_code == SIGKILL_EXIT_CODE && cgroup.was_out_of_memory();
         let cause = if by_kernel { ExitCause::MemoryLimit } else { cause };
         let error = child.execution_error();
+        if server.is_none() {
+            session.live.agent.was_interrupted.set(child.was_interrupted());
+        }
         drop(published);
         drop((child, refused_calls));
         drop(cgroup);
