@@ -25,6 +25,23 @@ fn control_c_ends_an_agent_that_has_no_answer() {
     assert_eq!(terminal.wait(), 130);
 }
 
+/// A shell ends a loop only if the program in it dies by the signal.
+#[test]
+fn control_c_ends_the_loop_around_the_agent() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let mut terminal = login(&place);
+        let agent = "agentsh run --quiet -- sh -c \"echo rea''dy; exec sleep 30\"";
+        terminal.write(&format!("for turn in 1 2 3; do {agent}; done\n"));
+        terminal.expect("ready");
+        terminal.write("\x03");
+        terminal.write("echo st''atus $? $turn\n");
+        terminal.expect("status 130 1");
+        terminal.write("exit 3\n");
+        assert_eq!(terminal.wait(), 3, "{mode:?}");
+    }
+}
+
 #[test]
 fn window_size_and_its_changes_reach_the_agent() {
     for mode in Mode::all() {

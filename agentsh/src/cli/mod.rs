@@ -198,6 +198,7 @@ pub fn main() -> ExitCode {
             return misused().into();
         }
     };
+    let was_interrupted = std::cell::Cell::new(false);
     let code = match arguments.verb {
         Verb::Bridge { id } => bridge(&id),
         Verb::Why { word } => why::run(&word, &mut anstream::stdout(), &mut style::stderr()),
@@ -213,7 +214,7 @@ pub fn main() -> ExitCode {
         }
         Verb::Ui(args) => on_one_thread(ui::run(args, &mut anstream::stdout(), &mut style::stderr())),
         Verb::Policy(args) => on_one_thread(policy_verb(&args)),
-        Verb::Run(args) => on_one_thread(run::run(args)),
+        Verb::Run(args) => on_one_thread(run::run(args, &was_interrupted)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
         Verb::Enable(args) => printed(|out, _| shim::enable(&args, &mut style::prose(out))),
         Verb::Disable(args) => printed(|out, _| shim::disable(&args, &mut style::prose(out))),
@@ -245,6 +246,9 @@ pub fn main() -> ExitCode {
         }
         Verb::Demo(args) => on_one_thread(demo::run(args)),
     };
+    if was_interrupted.get() {
+        init::end_by_interrupt();
+    }
     code.into()
 }
 

@@ -1,5 +1,6 @@
 //! `agentsh run`.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -119,13 +120,14 @@ impl From<Network> for Backend {
     }
 }
 
-/// Descriptors that the command line names are looked up at once, before anything is opened.
-pub fn run(mut args: RunArgs) -> impl Future<Output = u8> {
+/// Descriptors that the command line names are looked up at once, before anything is opened. `was_interrupted` is set if SIGINT
+/// ended the agent.
+pub fn run(mut args: RunArgs, was_interrupted: &Cell<bool>) -> impl Future<Output = u8> {
     let given = CommandLine::take(std::mem::take(&mut args.agent));
-    run_given(args, given)
+    run_given(args, given, was_interrupted)
 }
 
-async fn run_given(args: RunArgs, given: CommandLine) -> u8 {
+async fn run_given(args: RunArgs, given: CommandLine, was_interrupted: &Cell<bool>) -> u8 {
     let open =
         |file: &Option<PathBuf>, what| file.as_deref().map(|file| Target::open(file, what)).transpose();
     let (target, receipt) = match (open(&args.report_json, "report"), open(&args.receipt, "receipt")) {
@@ -169,6 +171,7 @@ async fn run_given(args: RunArgs, given: CommandLine) -> u8 {
             if let Some(file) = &args.learn {
                 learned(&outcome.session, file).await;
             }
+            was_interrupted.set(outcome.session.live.agent.was_interrupted.get());
             outcome.exit_code
         }
         Err(error) => {

@@ -76,7 +76,7 @@ pub async fn assemble<T, E: From<SpawnError>>(
     spec: &SandboxSpec,
     mut handles: Handles<'_>,
     cgroup: &str,
-    before: impl FnOnce(&Layout) -> Result<T, E>,
+    before: impl FnOnce(&mut Layout) -> Result<T, E>,
 ) -> Result<(Running, T), E> {
     let begun = begin(context, spec, handles.egress.as_ref(), cgroup)?;
     let mut layout = layout(spec, &context.host);
@@ -99,7 +99,7 @@ pub async fn assemble<T, E: From<SpawnError>>(
             cause: Cause::Other,
         })?;
     }
-    let kept = before(&layout).inspect(|_| context.host.forget_listings())?;
+    let kept = before(&mut layout).inspect(|_| context.host.forget_listings())?;
     program.env.extend(std::mem::take(&mut layout.env).into_iter().map(Into::into));
     Ok((finish(context, begun, spec, handles, program, layout, place).await?, kept))
 }

@@ -169,6 +169,8 @@ pub struct AgentSandbox {
     /// With several sandboxes, shared host directories must not have sockets.
     pub has_neighbours: Cell<bool>,
     pub tasks: OnceCell<TaskCount>,
+    /// SIGINT ended it.
+    pub was_interrupted: Cell<bool>,
     /// Its namespaces while it runs, if servers start from files that it may write.
     inside: RefCell<Option<agentsh_sandbox::remount_guards::Namespaces>>,
     /// How many servers start from names that are held in it.

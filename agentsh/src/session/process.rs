@@ -65,6 +65,9 @@ pub async fn start(
     let args = redact::arguments(&args.collect::<Vec<_>>());
     let cgroup = session.next_cgroup();
     let assembled = launch::assemble(context, spec, handles, &cgroup, |layout| {
+        if resolved.removes("GIT_CONFIG_COUNT") {
+            layout.env.clear();
+        }
         layout.refused.iter().for_each(|(path, why)| lacks(path, why));
         // Before the stubs, which may be in a pinned directory.
         resolved.unchanged_since().map_err(ProcessError::Changed)?;
@@ -146,6 +149,9 @@ impl Process {
             cause == ExitCause::Exited && exit_code == SIGKILL_EXIT_CODE && cgroup.was_out_of_memory();
         let cause = if by_kernel { ExitCause::MemoryLimit } else { cause };
         let error = child.execution_error();
+        if server.is_none() {
+            session.live.agent.was_interrupted.set(child.was_interrupted());
+        }
         drop(published);
         drop((child, refused_calls));
         drop(cgroup);

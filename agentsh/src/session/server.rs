@@ -180,7 +180,8 @@ impl Server {
             ..specify::path_rules(context, ProcessKind::Server, &limits)
         };
         let section = format!("sandbox.mcp.servers[{id}]");
-        let spec = merge(process, paths, &specify::rules(&self.process, &section, &context.env), parts);
+        let mut spec = merge(process, paths, &specify::rules(&self.process, &section, &context.env), parts);
+        specify::remove_variables(&mut spec, &resolved);
         specify::report(&session.record, Some(id), &spec);
         let egress = network::open(&session, Some(id.clone()), &spec.network, AgentNetwork::default())
             .await

@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock};
 use agentsh_base::real_paths::RealPaths;
 use agentsh_policy::PathContext;
 use agentsh_sandbox::cgroup::Hierarchies;
-use agentsh_sandbox::host::RealHost;
+use agentsh_sandbox::host::{RealHost, plain};
 use agentsh_sandbox::idmap::IdMaps;
 use agentsh_sandbox::plan::{FileKey, Identity};
 use agentsh_sandbox::spec::Named;
@@ -168,6 +168,7 @@ impl Context {
         }
         // As execvp(3) and shells do.
         env.entry("PATH".to_owned()).or_insert_with(|| DEFAULT_PATH.to_owned());
+        without_parent_parts(&mut env);
         without_shims(&mut env);
         let home_as_given = env.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
         let home_as_given = home_as_given.ok_or(ContextError::NoHome)?;
@@ -224,6 +225,17 @@ impl Context {
     }
 }
 
+/// Removes `..` from the XDG base directories: nothing can be mounted there, or hidden, under such a name.
+fn without_parent_parts(env: &mut BTreeMap<String, String>) {
+    for (name, value) in env {
+        let path = Path::new(value.as_str());
+        let is_base = name.starts_with("XDG_") && name.ends_with("_HOME") && path.is_absolute();
+        if is_base && path.iter().any(|part| part == "..") {
+            *value = plain(path).to_string_lossy().into_owned();
+        }
+    }
+}
+
 /// The links on the way to a path, each with its target as written.
 fn links_on(path: &Path, paths: &RealPaths) -> Vec<(PathBuf, PathBuf)> {
     /// The kernel follows no more.
@@ -263,7 +275,8 @@ pub fn without_shims(env: &mut BTreeMap<String, String>) {
     else {
         return;
     };
-    if let Ok(rest) = std::env::join_paths(std::env::split_paths(&path).filter(|entry| *entry != shims)) {
+    if let Ok(rest) = std::env::join_paths(std::env::split_paths(&path).filter(|entry| plain(entry) != shims))
+    {
         *path = rest.to_string_lossy().into_owned();
     }
 }
@@ -355,4 +368,24 @@ fn own_executable() -> std::io::Result<(PathBuf, FileKey)> {
     let running = std::fs::File::open("/proc/self/exe")?;
     let key = agentsh_sandbox::mount_calls::file_key(std::os::fd::AsFd::as_fd(&running))?;
     Ok((path, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_directories_have_no_parent_parts_and_everything_else_stays() {
+        let given = [
+            ("XDG_CONFIG_HOME", "/p/xc/../xc/.", "/p/xc"),
+            ("XDG_DATA_HOME", "/p/data//", "/p/data//"),
+            ("XDG_STATE_HOME", "../x", "../x"),
+            ("XDG_DATA_DIRS", "/a:/b/../c", "/a:/b/../c"),
+            ("OTHER_HOME", "/a/../b", "/a/../b"),
+        ];
+        let text = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let mut env = given.map(|(name, value, _)| text((name, value))).into();
+        without_parent_parts(&mut env);
+        assert_eq!(env, given.map(|(name, _, plain)| text((name, plain))).into());
+    }
 }

@@ -48,7 +48,8 @@ pub fn everywhere(context: &Context) -> GitEverywhere {
         let git = Git { program, context };
         for (scope, setting) in git.top().unwrap_or_default() {
             match scope {
-                Scope::File(file) => drop(files.insert(file)),
+                // git was started in `/`.
+                Scope::File(file) => drop(files.insert(plain(&Path::new("/").join(file)))),
                 Scope::Environment => found.said.add(setting.into_entry()),
             }
         }

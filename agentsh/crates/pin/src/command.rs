@@ -139,6 +139,15 @@ const WRAPPERS: &[&str] = &[
     "chroot",
 ];
 
+/// Interpreters that may get their program as text: the letters of those options, of options with a value in the same word,
+/// and of options with a value in the same word or the next.
+const TEXT_OPTIONS: &[(&str, &str, &str, &str)] = &[
+    ("perl", "eE", "DFMVimx", "I"),
+    ("ruby", "e", "FKTWix", "CEIr"),
+    ("php", "BERr", "", "Scdtz"),
+    ("Rscript", "e", "", ""),
+];
+
 fn other_interpreter(
     context: &mut Context<'_>,
     command: &Command,
@@ -146,7 +155,7 @@ fn other_interpreter(
     name: &str,
 ) -> Result<Target, PinError> {
     let mut target = direct(context, command, found)?;
-    for word in command.args.iter().filter(|word| !search::is_made_up(word)) {
+    for word in program_words(name, &command.args).iter().filter(|word| !search::is_made_up(word)) {
         let path = search::absolute(&command.cwd, Path::new(word));
         if let Ok(entry) = search::file(&path) {
             context.file(&entry.real, Role::Entry)?;
@@ -157,6 +166,50 @@ fn other_interpreter(
     }
     context.note(format!("what {name} loads in addition to the program text it is given"));
     Ok(target)
+}
+
+/// The words among which the first file is the program. Other files are data: what an interpreter gets to read or to change,
+/// or what `make` is to make.
+fn program_words(name: &str, args: &[OsString]) -> Vec<OsString> {
+    if matches!(name, "awk" | "gawk" | "make") {
+        let mut words = args.iter();
+        let mut files = Vec::new();
+        while let Some(word) = words.next() {
+            match word.to_str().unwrap_or_default() {
+                "-f" | "--file" | "--makefile" => files.extend(words.next().cloned()),
+                text => {
+                    let attached =
+                        ["--file=", "--makefile=", "-f"].iter().find_map(|flag| text.strip_prefix(flag));
+                    files.extend(attached.map(OsString::from));
+                }
+            }
+        }
+        return files;
+    }
+    match TEXT_OPTIONS.iter().find(|(other, ..)| *other == name) {
+        Some((_, text, attached, valued)) if has_text(args, text, attached, valued) => Vec::new(),
+        _ => args.to_vec(),
+    }
+}
+
+/// Whether one of the options in front of the first argument gives program text.
+fn has_text(args: &[OsString], text: &str, attached: &str, valued: &str) -> bool {
+    let mut words = args.iter();
+    while let Some(letters) = words.next().and_then(|word| word.to_str()?.strip_prefix('-')) {
+        if letters.starts_with('-') {
+            continue;
+        }
+        let stop = letters
+            .find(|letter| text.contains(letter) || attached.contains(letter) || valued.contains(letter));
+        let Some(rest) = stop.and_then(|at| letters.get(at..)) else { continue };
+        if rest.starts_with(|letter| text.contains(letter)) {
+            return true;
+        }
+        if rest.len() == 1 && rest.starts_with(|letter| valued.contains(letter)) {
+            words.next();
+        }
+    }
+    false
 }
 
 fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
@@ -205,46 +258,82 @@ pub(super) fn words(first: &Path, rest: &[OsString]) -> Vec<OsString> {
 fn env(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
     let unsupported = |what: &str| PinError::Unsupported {
         what: format!("env {what}"),
-        instead: "write the variables into the server's `env` and name the command itself".to_owned(),
+        instead: "leave that word out, or start the whole line by `sh -c`".to_owned(),
     };
     let mut next = deeper(command, &found.path)?;
     let mut words = std::collections::VecDeque::from(command.args.clone());
     while let Some(word) = words.pop_front() {
         let text = word.to_str().unwrap_or_default();
-        match text {
-            "--" => {}
-            "-S" | "--split-string" => {
-                let string = words.pop_front().unwrap_or_default();
-                split(&string, &found.path)?.into_iter().rev().for_each(|word| words.push_front(word));
-            }
-            "-C" | "--chdir" => {
-                let directory = words.pop_front().unwrap_or_default();
-                next.cwd = search::absolute(&next.cwd, Path::new(&directory));
-                context.cwd = Some(next.cwd.clone());
-            }
-            _ if text.starts_with("-S") => {
-                let string = OsString::from(text.get(2..).unwrap_or_default());
-                split(&string, &found.path)?.into_iter().rev().for_each(|word| words.push_front(word));
-            }
-            _ if text.starts_with('-') => return Err(unsupported(text)),
-            _ => match text.split_once('=') {
+        if text == "--" {
+            continue;
+        }
+        if !text.starts_with('-') {
+            match text.split_once('=') {
                 Some(("", _)) => return Err(unsupported(text)),
                 Some((name, value)) => {
                     if name == "PATH" {
                         next.path_env = value.into();
                     }
                     context.set_by_words(name, value);
+                    continue;
                 }
                 None => {
                     next.word = word;
                     next.args = words.into();
                     return resolve(context, next);
                 }
-            },
+            }
+        }
+        let (option, value) = env_option(text).ok_or_else(|| unsupported(text))?;
+        if option == 'i' {
+            context.clear();
+            next.path_env = PATH_WITHOUT_VARIABLE.into();
+            // `-iS`: other letters in the same word.
+            if let Some(rest) = value.filter(|rest| !rest.is_empty()) {
+                words.push_front(format!("-{rest}").into());
+            }
+            continue;
+        }
+        let value = value.filter(|value| !value.is_empty()).map(OsString::from);
+        let value = value.or_else(|| words.pop_front()).unwrap_or_default();
+        match option {
+            'S' => split(&value, &found.path)?.into_iter().rev().for_each(|word| words.push_front(word)),
+            'C' => {
+                next.cwd = search::absolute(&next.cwd, Path::new(&value));
+                context.cwd = Some(next.cwd.clone());
+            }
+            _ => {
+                if value == "PATH" {
+                    next.path_env = PATH_WITHOUT_VARIABLE.into();
+                }
+                context.unset(value.to_str().ok_or_else(|| unsupported(text))?);
+            }
         }
     }
     // `env` alone starts nothing and prints its environment.
     direct(context, command, found)
+}
+
+/// Where `execvp` looks if PATH is not set.
+const PATH_WITHOUT_VARIABLE: &str = "/bin:/usr/bin";
+
+/// The letter of an option of `env`, and the rest of its word.
+fn env_option(text: &str) -> Option<(char, Option<&str>)> {
+    let Some(long) = text.strip_prefix("--") else {
+        // A dash alone is `-i`.
+        let letters = text.get(1..).filter(|letters| !letters.is_empty()).unwrap_or("i");
+        let option = letters.chars().next().filter(|letter| "iuCS".contains(*letter))?;
+        return Some((option, letters.get(1..)));
+    };
+    let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+    let option = match name {
+        "ignore-environment" => 'i',
+        "unset" => 'u',
+        "chdir" => 'C',
+        "split-string" => 'S',
+        _ => return None,
+    };
+    Some((option, value))
 }
 
 /// `env -S`: blanks separate words, quotes group them. Escapes and `${NAME}` are refused rather than guessed.
@@ -369,12 +458,19 @@ fn shell(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<
     if let Some(file) = context.files.iter_mut().find(|file| file.path == found.real) {
         file.role = Role::Interpreter;
     }
+    let attaches = found.names().into_iter().any(|name| matches!(name, "zsh" | "ksh" | "mksh"));
+    let (mut is_open, mut reads_input) = (true, false);
     let mut words = command.args.iter().enumerate();
     while let Some((index, word)) = words.next() {
         let text = word.to_str().unwrap_or_default();
-        let flags = text.strip_prefix(['-', '+']).filter(|flags| !flags.is_empty());
+        let flags = text.strip_prefix(['-', '+']).filter(|_| is_open);
         match flags {
-            Some(flags) if !flags.starts_with('-') && flags.contains('c') => {
+            // A single dash ends the options too.
+            Some("-") => is_open = false,
+            Some("") if text == "-" => is_open = false,
+            Some("-rcfile" | "-init-file") => drop(words.next()),
+            Some(flags) if flags.starts_with('-') => {}
+            Some(flags) if flags.contains('c') => {
                 // The text is the first word after the options, however many there are: all of it is covered.
                 for word in command.args.get(index..).unwrap_or_default() {
                     context.inline(word.as_bytes());
@@ -383,11 +479,17 @@ fn shell(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<
                 context.note("what the inline shell text starts");
                 return Ok(target);
             }
-            Some("o" | "O" | "-rcfile" | "-init-file") => {
-                words.next();
+            Some(flags) => {
+                reads_input |= text.starts_with('-') && flags.contains('s');
+                // `-euo pipefail`: each takes a word; in these shells the rest of its own, if there is one.
+                let takes_word = ['o', 'O'];
+                let taken = match flags.find(takes_word) {
+                    Some(at) if attaches => usize::from(at + 1 == flags.len()),
+                    _ => flags.matches(takes_word).count(),
+                };
+                words.by_ref().take(taken).for_each(drop);
             }
-            Some(_) => {}
-            None if text == "-" || search::is_made_up(word) => break,
+            None if reads_input || search::is_made_up(word) => break,
             None => {
                 let script = search::file(&search::absolute(&command.cwd, Path::new(word)))?;
                 context.file(&script.real, Role::Entry)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::file::{Hasher, PinnedFile, Role};
 use super::search::Found;
 use super::tree::{self, Code, PinnedTree, Selection};
-use super::{Launcher, PinError, Request, Resolved};
+use super::{Launcher, PinError, Removed, Request, Resolved};
 
 /// Directories that every sandbox shows anyway.
 const ALWAYS_SHOWN: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
@@ -24,6 +24,7 @@ pub(super) struct Context<'a> {
     env: BTreeMap<String, String>,
     /// The variables of `env` that a wrapper sets.
     worded: BTreeSet<String>,
+    removed: Removed,
     /// Packages that the command line adds to the one that it starts.
     pub has_more_packages: bool,
     pub cwd: Option<PathBuf>,
@@ -51,6 +52,7 @@ impl<'a> Context<'a> {
             trees: Vec::new(),
             env: BTreeMap::new(),
             worded: BTreeSet::new(),
+            removed: Removed::default(),
             has_more_packages: false,
             cwd: None,
             read_roots: BTreeSet::new(),
@@ -64,7 +66,7 @@ impl<'a> Context<'a> {
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.env
             .get(name)
-            .or_else(|| self.request.env.get(name))
+            .or_else(|| self.request.env.get(name).filter(|_| !self.removed.names(name)))
             .map(String::as_str)
             .filter(|v| !v.is_empty())
     }
@@ -79,6 +81,20 @@ impl<'a> Context<'a> {
     pub fn set_by_words(&mut self, name: &str, value: &str) {
         self.worded.insert(name.to_owned());
         self.env.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// `env -u NAME`.
+    pub fn unset(&mut self, name: &str) {
+        self.worded.remove(name);
+        self.env.remove(name);
+        self.removed.names.insert(name.to_owned());
+    }
+
+    /// `env -i`.
+    pub fn clear(&mut self) {
+        self.worded.clear();
+        self.env.clear();
+        self.removed.all = true;
     }
 
     /// Pins one file, once; `path` has no links in it.
@@ -243,6 +259,7 @@ impl<'a> Context<'a> {
             argv: target.argv,
             env,
             worded,
+            removed: self.removed,
             has_additions: self.has_more_packages || self.inline.is_some(),
             cwd: self.cwd,
             read_roots: shown.cloned().collect(),

@@ -44,7 +44,7 @@ mod uv_line;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -101,6 +101,19 @@ words! {
     }
 }
 
+/// Variables that an `env` wrapper takes away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    all: bool,
+    names: BTreeSet<String>,
+}
+
+impl Removed {
+    fn names(&self, name: &str) -> bool {
+        self.all || self.names.contains(name)
+    }
+}
+
 /// What runs, and its bytes.
 #[derive(Debug)]
 pub struct Resolved {
@@ -115,6 +128,8 @@ pub struct Resolved {
     pub env: BTreeMap<String, String>,
     /// Variables that an `env` wrapper sets: words of the command, as good as who wrote it.
     pub worded: BTreeMap<String, String>,
+    /// See [`Resolved::removes`].
+    pub removed: Removed,
     /// Program text or packages on the command line, next to what `identity` names.
     pub has_additions: bool,
     /// The working directory when the command line chooses one (`env -C`, `uv --directory`).
@@ -163,6 +178,12 @@ pub fn resolve(
 }
 
 impl Resolved {
+    /// Whether an `env` wrapper takes a variable away, and nothing behind it sets it again.
+    #[must_use]
+    pub fn removes(&self, name: &str) -> bool {
+        self.removed.names(name) && !self.env.contains_key(name) && !self.worded.contains_key(name)
+    }
+
     /// Looks at everything again, right before it is executed. Fast: bytes are read again only of files that
     /// were written in the two seconds before they were hashed.
     ///

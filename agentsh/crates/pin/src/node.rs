@@ -52,6 +52,10 @@ pub(super) fn resolve(
             context.note("what the inline program text loads");
             format!("inline:{}", found.real.display())
         }
+        Program::Tests => {
+            context.note("the tests that node --test runs");
+            format!("tests:{}", found.real.display())
+        }
         Program::Stdin => {
             context.note("the program text that node reads from its standard input");
             format!("stdin:{}", found.real.display())

@@ -32,6 +32,8 @@ pub(super) enum Program {
     Entry(OsString),
     /// `-e TEXT`.
     Inline(OsString),
+    /// `--test`: what follows are flags of it, and files or patterns.
+    Tests,
     #[default]
     Stdin,
 }
@@ -85,7 +87,6 @@ const INLINE: &[&str] = &["-e", "--eval", "-p", "-pe", "--print"];
 /// They run something other than the entry, or new bytes of it later.
 const REFUSED_FLAGS: &[&str] = &[
     "--run",
-    "--test",
     "--watch",
     "--watch-path",
     "--watch-preserve-output",
@@ -102,15 +103,23 @@ const REFUSED_FLAGS: &[&str] = &[
 
 pub(super) fn parse(args: &[OsString]) -> Result<Line, PinError> {
     let mut line = Line::default();
-    let mut inline = None;
+    let (mut inline, mut is_closed) = (None, false);
     let mut words = args.iter();
     while let Some(word) = words.next() {
         let text = word.to_str().unwrap_or_default();
         if text == "--" {
+            is_closed = true;
             line.program = words.next().map_or(Program::Stdin, |entry| Program::Entry(entry.clone()));
             break;
         }
         if text == "-" {
+            // It stands for standard input, and what follows are arguments.
+            line.flags.push(word.clone());
+            break;
+        }
+        if text == "--test" {
+            line.flags.push(word.clone());
+            line.program = Program::Tests;
             break;
         }
         if !text.starts_with('-') {
@@ -165,6 +174,9 @@ pub(super) fn parse(args: &[OsString]) -> Result<Line, PinError> {
         // With inline code the first plain word is the first argument, not an entry.
         if let Program::Entry(first) = std::mem::take(&mut line.program) {
             line.rest.insert(0, first);
+            if is_closed {
+                line.rest.insert(0, "--".into());
+            }
         }
         line.program = Program::Inline(text);
     }

@@ -63,6 +63,8 @@ pub enum Answer {
     Stopped,
     /// The program was continued.
     Continued,
+    /// SIGINT ended the program, which its exit status alone does not say.
+    Interrupted,
     /// The mounts are made; or it comes with detached ones, in the order in which they were asked for.
     Mounted,
     /// Comes with the file.

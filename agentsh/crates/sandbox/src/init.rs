@@ -344,6 +344,14 @@ pub fn take_signals() -> io::Result<()> {
     action(libc::SIGCHLD, Some(libc::SIG_DFL)).map(drop)
 }
 
+/// Ends this process as SIGINT ends a program that has no answer to it: a shell with a loop or a script around it ends
+/// them only then. Returns if it cannot.
+pub fn end_by_interrupt() {
+    if action(libc::SIGINT, Some(libc::SIG_DFL)).is_ok() {
+        let _ = nix::sys::signal::raise(Signal::SIGINT);
+    }
+}
+
 /// Sets the action of a signal, and returns the old one.
 #[expect(unsafe_code, reason = "the C library's sigaction refuses its own signals")]
 fn action(signal: libc::c_int, now: Option<libc::sighandler_t>) -> io::Result<libc::sighandler_t> {

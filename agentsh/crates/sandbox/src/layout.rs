@@ -313,6 +313,9 @@ impl Builder<'_> {
             }
         }
         for file in &spec.process.pinned {
+            if self.is_shown_anyway(spec, file) {
+                continue;
+            }
             let what = match &file.bytes {
                 PinnedBytes::InPlace(key) => NodeContent::Bind {
                     source: Source::Path { path: file.path.clone(), expect: Some(*key), no_links: false },

@@ -8,7 +8,9 @@ use crate::host::RealHost;
 use crate::layout::{Layout, OWN_DIRECTORY, Stub, layout};
 use crate::plan::{Access, Executable, Kind, LandlockAccess, NodeContent};
 use crate::policy::Ruled;
-use crate::spec::{Feature, Grant, ProcessKind, RelocatedPath, SandboxSpec};
+use crate::spec::{
+    Feature, Grant, PinnedBytes, PinnedFile, ProcessKind, ProjectLayer, RelocatedPath, SandboxSpec,
+};
 use crate::testing::{self, FakeHost};
 
 const HOME: &str = "/home/u";
@@ -155,6 +157,32 @@ fn granted_home_is_masked_except_for_unmasked_files() {
     is_hidden(&home(Vec::new()), "/home/u/.ssh");
     is_hidden(&home(Vec::new()), "/home/u/project/secret");
     assert_eq!(at(&home(vec!["/home/u/.ssh".into()]), "/home/u/.ssh"), None);
+}
+
+/// git replaces it, which fails at a mount.
+#[test]
+fn script_of_the_agent_is_no_mount_where_the_agent_may_write_it() {
+    let script = "/home/u/project/sub/s.sh";
+    let is_mount = |change: &dyn Fn(&mut SandboxSpec)| {
+        let layout = spec(|spec| {
+            spec.paths.project_access = Some(Access::ReadWrite);
+            let bytes = PinnedBytes::Copied { from: 0 };
+            spec.process.pinned = vec![PinnedFile { path: script.into(), bytes, executable: false }];
+            change(spec);
+        })(&[script]);
+        matches!(at(&layout, script), Some(NodeContent::Copy { .. }))
+    };
+    assert!(!is_mount(&|_| {}));
+    assert!(is_mount(&|spec| spec.process.kind = ProcessKind::Server));
+    assert!(is_mount(&|spec| spec.process.pinned[0].executable = true));
+    assert!(is_mount(&|spec| spec.paths.project_access = Some(Access::ReadOnly)));
+    assert!(is_mount(&|spec| spec.paths.project_access = None));
+    assert!(is_mount(&|spec| spec.paths.layer = Some(ProjectLayer::Lent)));
+    let guards: [&dyn Fn(&mut SandboxSpec); 2] =
+        [&|spec| spec.paths.hidden = vec![ruled("/home/u/project/sub".into())], &|spec| {
+            spec.paths.grants = vec![grant("/home/u/project/sub", Access::ReadOnly)]
+        }];
+    assert!(guards.into_iter().all(is_mount));
 }
 
 #[test]

@@ -55,6 +55,9 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, terminal: Terminal) -> i32 {
     loop {
         let seen = reap(program);
         if let Some(status) = seen.ended {
+            if seen.interrupted {
+                let _ = control::send(session, &Answer::Interrupted, &[]);
+            }
             return status;
         }
         if let Some(stopped) = seen.stopped {
@@ -118,6 +121,8 @@ fn closed(session: BorrowedFd<'_>) -> bool {
 struct ProgramStatus {
     /// Its status.
     ended: Option<i32>,
+    /// Whether SIGINT ended it.
+    interrupted: bool,
     /// Whether it was last stopped or continued; None if neither.
     stopped: Option<bool>,
 }
@@ -131,7 +136,10 @@ fn reap(program: Pid) -> ProgramStatus {
     loop {
         seen.ended = match waitpid(None, Some(flags)) {
             Ok(WaitStatus::Exited(pid, status)) if pid == program => Some(status),
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == program => Some(128 + signal as i32),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == program => {
+                seen.interrupted = signal == Signal::SIGINT;
+                Some(128 + signal as i32)
+            }
             Ok(WaitStatus::Stopped(pid, signal)) if pid == program && JOB_CONTROL.contains(&signal) => {
                 seen.stopped = Some(true);
                 None

@@ -59,6 +59,8 @@ pub struct Child {
     ended: Cell<Option<u8>>,
     /// The program was stopped, which was not reported yet.
     stopped: Cell<bool>,
+    /// SIGINT ended the program.
+    interrupted: Cell<bool>,
     /// An error that arrived while something else was awaited.
     failed: RefCell<Option<(String, Cause)>>,
 }
@@ -124,6 +126,7 @@ impl WaitingInit {
             control,
             ended: Cell::new(None),
             stopped: Cell::new(false),
+            interrupted: Cell::new(false),
             failed: RefCell::default(),
         };
         if child.tier == Tier::Namespaces {
@@ -235,9 +238,17 @@ impl Child {
         Some(SpawnError::Init { label: self.label.clone(), message, cause })
     }
 
+    /// After `execution_error`: whether SIGINT ended the program.
+    #[must_use]
+    pub fn was_interrupted(&self) -> bool {
+        self.interrupted.get()
+    }
+
     fn keep(&self, word: Answer) {
-        if let Answer::Failed { message, cause } = word {
-            self.failed.replace(Some((message, cause)));
+        match word {
+            Answer::Failed { message, cause } => drop(self.failed.replace(Some((message, cause)))),
+            Answer::Interrupted => self.interrupted.set(true),
+            _ => {}
         }
     }
 

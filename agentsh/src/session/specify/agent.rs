@@ -9,7 +9,7 @@ use agentsh_sandbox::spec::{
     self, Contribution, EnvChange, Feature, File, ProcessKind, ProjectLayer, SandboxSpec,
 };
 
-use super::{AGENT_SECTION, Pinning, at, closed_hosts, of_program, of_sandbox, path_rules};
+use super::{AGENT_SECTION, Pinning, at, closed_hosts, of_program, of_sandbox, path_rules, remove_variables};
 use crate::session::command_line::{self, CommandLine};
 use crate::session::resolving::Pinned;
 use crate::session::run_error::RunError;
@@ -97,8 +97,9 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
 
     let limits = policy.limits.resolve_for_agent();
     let access = project_access(&session.facts);
+    let workdir = agent.pinned.resolved.cwd.as_ref().unwrap_or(&context.directory);
     let as_typed = access
-        .map(|_| command_line::scripts(&context.project, &context.directory, &agent.launch.argv))
+        .map(|_| command_line::scripts(&context.project, workdir, &agent.launch.argv))
         .unwrap_or_default();
     let argv = agent.pinned.resolved.argv.iter();
     let argv = argv.map(|argument| as_typed.get(argument).unwrap_or(argument).clone());
@@ -107,7 +108,7 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
         resolved: &agent.pinned.resolved,
         pinned: agent.pinned.files.clone(),
         argv: argv.collect(),
-        workdir: context.directory.clone(),
+        workdir: workdir.clone(),
     };
     let mut process = super::process(&session.facts, ProcessKind::Agent, "agent", limits, program);
     process.raw_environment = environment::raw(&policy.env, context);
@@ -122,7 +123,9 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
     paths.guard_all = policy.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
     paths.execute = session.facts.executable_paths(policy);
     paths.shared_sockets = !session.live.agent.has_neighbours.get();
-    Ok((spec::merge(process, paths, &rules, parts), caches))
+    let mut spec = spec::merge(process, paths, &rules, parts);
+    remove_variables(&mut spec, &agent.pinned.resolved);
+    Ok((spec, caches))
 }
 
 /// The agent's access to the project.

@@ -101,7 +101,18 @@ fn inline_code_is_hashed_and_reported_as_inline() {
     assert_eq!(one.digest, machine.ok(&["node", "-e", "one", "other"]).digest);
     assert_ne!(one.digest, machine.ok(&["node", "-e", "two", "arg"]).digest);
     assert_ne!(one.digest, machine.ok(&["node", "-p", "-e", "two"]).digest);
-    assert!(machine.ok(&["node", "-"]).unpinned.is_some());
+    let node = text(&machine.at("opt/bin/node"));
+    for line in [
+        &["-", "a"][..],
+        &["--test"],
+        &["--no-warnings", "--test", "--test-only", "a.js"],
+        &["-e", "one", "--", "-x"],
+        &["-e", "one", "-", "x"],
+    ] {
+        let resolved = machine.ok(&[&["node"], line].concat());
+        assert!(resolved.unpinned.is_some(), "{line:?}");
+        assert_eq!(argv(&resolved), [&[node.as_str()], line].concat(), "{line:?}");
+    }
 }
 
 #[test]
@@ -341,12 +352,121 @@ fn shells_containers_and_env_say_what_is_not_pinned() {
     assert_eq!((resolved.worded["A"].as_str(), resolved.worded["B"].as_str()), ("1", "x=y"));
     assert_eq!(argv(&resolved)[1], text(&entry));
     assert!(machine.ok(&["env"]).program.ends_with("env"), "alone it is just a program");
-    for bad in [&["env", "-i", "node"][..], &["env", "-S", "\"node"], &["env", "-S", "$X"]] {
+    for bad in [&["env", "--block-signal", "node"][..], &["env", "-S", "\"node"], &["env", "-S", "$X"]] {
         assert!(machine.resolve(bad).is_err(), "{bad:?}");
     }
     let elsewhere = machine.program("other/bin/node", "\u{7f}ELF other");
     let path = format!("PATH={}", machine.at("other/bin").display());
     assert_eq!(machine.ok(&["env", &path, "node", "main.js"]).program, elsewhere);
+}
+
+#[test]
+fn env_takes_variables_away_and_chooses_the_directory() {
+    let mut machine = Machine::new();
+    machine.env.insert("A".to_owned(), "outside".to_owned());
+    machine.file("project/sub/main.js", "x");
+    let node = text(&machine.at("opt/bin/node"));
+    for line in [
+        &["env", "-u", "A", "B=1", &node][..],
+        &["env", "-uA", "B=1", &node],
+        &["env", "--unset=A", "B=1", &node],
+        &["env", "-i", "B=1", &node],
+        &["env", "-", "B=1", &node],
+        &["env", "A=2", "env", "-i", "B=1", &node],
+    ] {
+        let resolved = machine.ok(line);
+        assert!(resolved.removes("A") && !resolved.removes("B"), "{line:?}");
+        assert_eq!(resolved.worded.keys().collect::<Vec<_>>(), ["B"], "{line:?}");
+    }
+    assert!(!machine.ok(&["env", "-i", "A=1", &node]).removes("A"), "what is set stays");
+    assert!(!machine.ok(&["env", "-u", "A", &node]).removes("C"));
+    for line in [
+        &["env", "-C", "sub", &node, "main.js"][..],
+        &["env", "-Csub", &node, "main.js"],
+        &["env", "--chdir=sub", &node, "main.js"],
+        &["env", "-iS", "--chdir sub", &node, "main.js"],
+    ] {
+        let resolved = machine.ok(line);
+        assert_eq!(resolved.cwd, Some(machine.at("project/sub")), "{line:?}");
+        assert_eq!(argv(&resolved)[1], text(&machine.at("project/sub/main.js")), "{line:?}");
+    }
+    // Without PATH neither env nor agentsh looks into the caller's.
+    for line in [&["env", "-i", "node"][..], &["env", "-u", "PATH", "node"]] {
+        assert_ne!(
+            machine.resolve(line).map(|resolved| resolved.program).ok(),
+            Some(machine.at("opt/bin/node"))
+        );
+    }
+}
+
+#[test]
+fn shell_options_take_their_words_and_arguments_stay_as_typed() {
+    let machine = Machine::new();
+    machine.program("opt/bin/zsh", "\u{7f}ELF zsh");
+    let script = machine.file("project/s.sh", "x");
+    for line in [
+        &["sh", "s.sh", "-s"][..],
+        &["sh", "-euo", "pipefail", "s.sh"],
+        &["sh", "-oO", "a", "b", "s.sh"],
+        &["sh", "+o", "posix", "--", "s.sh"],
+        &["sh", "--rcfile", "x", "-", "s.sh"],
+        &["zsh", "-opipefail", "s.sh"],
+        &["zsh", "-eo", "pipefail", "s.sh"],
+    ] {
+        let resolved = machine.ok(line);
+        assert!(
+            resolved.files.iter().any(|file| file.path == script && file.role == Role::Entry),
+            "{line:?}"
+        );
+        let typed =
+            line[1..].iter().map(|word| if *word == "s.sh" { text(&script) } else { (*word).to_owned() });
+        assert_eq!(argv(&resolved)[1..], typed.collect::<Vec<_>>(), "{line:?}");
+    }
+    for line in
+        [&["sh", "-s", "s.sh"][..], &["sh", "-xs", "--", "s.sh", "x"], &["sh", "-s", "one"], &["sh", "-"]]
+    {
+        let resolved = machine.ok(line);
+        assert!(resolved.files.iter().all(|file| file.role != Role::Entry), "{line:?}");
+        assert_eq!(argv(&resolved), line, "{line:?}");
+        assert!(resolved.unpinned.unwrap().contains("standard input"), "{line:?}");
+    }
+    assert!(machine.ok(&["sh", "-euo", "pipefail", "-c", "x"]).identity.starts_with("inline-shell:"));
+}
+
+#[test]
+fn data_of_a_program_text_is_neither_pinned_nor_shown() {
+    let machine = Machine::new();
+    for name in ["perl", "ruby", "awk", "make", "php"] {
+        machine.program(&format!("opt/bin/{name}"), &format!("\u{7f}ELF {name}"));
+    }
+    let (data, script) = (machine.file("project/b.txt", "x"), machine.file("project/run", "x"));
+    let pins = |line: &[&str]| -> Vec<std::path::PathBuf> {
+        let files = machine.ok(line).files.into_iter();
+        files.filter(|file| file.role == Role::Entry).map(|file| file.path).collect()
+    };
+    for line in [
+        &["perl", "-pi", "-e", "s/a/b/", "b.txt"][..],
+        &["perl", "-i.bak", "-pe", "s/a/b/", "b.txt"],
+        &["perl", "-I", "lib", "-0777ne", "print", "b.txt"],
+        &["perl", "-F:", "-lane", "print", "b.txt"],
+        &["ruby", "-r", "json", "-pe", "x", "b.txt"],
+        &["php", "-d", "a=b", "-r", "x", "b.txt"],
+        &["awk", "-F", ":", "{print}", "b.txt"],
+        &["make", "b.txt"],
+    ] {
+        assert_eq!(pins(line), [data.clone()][..0], "{line:?}");
+    }
+    for line in [
+        &["perl", "-n", "run", "b.txt"][..],
+        &["perl", "-Mre", "-i.e", "run", "-e", "b.txt"],
+        &["ruby", "-E", "utf-8", "run", "b.txt"],
+        &["php", "-S", "localhost:1", "run"],
+        &["awk", "-v", "a=1", "-f", "run", "b.txt"],
+        &["awk", "-frun", "b.txt"],
+        &["make", "--file=run", "b.txt"],
+    ] {
+        assert_eq!(pins(line), [script.clone()], "{line:?}");
+    }
 }
 
 #[test]

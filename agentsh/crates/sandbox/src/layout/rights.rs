@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::{Builder, OWN_DIRECTORY};
-use crate::plan::{Access, Executable, LandlockAccess, LandlockRule, NodeContent};
+use crate::plan::{Access, Executable, LandlockAccess, LandlockRule, Mount, NodeContent};
 use crate::policy::builtin_paths;
-use crate::spec::Process;
+use crate::spec::{PinnedFile, Process, ProcessKind, SandboxSpec};
 
 impl Builder<'_> {
     /// Read everywhere (the mounts limit that), write where a mount is writable. A rule applies to everything below,
@@ -57,6 +57,21 @@ impl Builder<'_> {
     /// Whether other sandboxes may see a host directory: all except the program's own files.
     fn is_shared(&self, target: &Path) -> bool {
         !self.rules.own.iter().any(|own| target.starts_with(&own.value.path))
+    }
+
+    /// A script of the agent's command line that the agent may write, as it stands there: git could not replace a mount. It was
+    /// compared with its hash right before. A guard, or the layer of review mode, may show another file.
+    pub(super) fn is_shown_anyway(&self, spec: &SandboxSpec, file: &PinnedFile) -> bool {
+        let between = |mount: &Mount, grant: &Path| {
+            file.path.starts_with(&mount.target) && mount.target != grant && mount.target.starts_with(grant)
+        };
+        spec.process.kind == ProcessKind::Agent
+            && !file.executable
+            && self.rules.layer.is_none()
+            && self.may_be_written(&file.path)
+            && self
+                .nearest(&file.path)
+                .is_some_and(|(grant, _)| !self.layout.mounts.iter().any(|mount| between(mount, grant)))
     }
 
     /// Executable files under `exec.allow`: the list, the pinned program that the user named, and the agent's bridge.
