@@ -30,7 +30,7 @@ const TRACING: &str =
     "it reaches only processes of its own sandbox, not those of this machine, other servers or the agent";
 
 #[derive(Debug, Args)]
-pub struct OfServer {
+pub struct ServerArgs {
     /// Ask for this MCP server instead of the agent
     #[arg(long, value_name = "ID")]
     server: Option<String>,
@@ -159,7 +159,7 @@ impl Explained {
 /// Exit code 0: allowed; 1: denied; 125: not a question.
 pub async fn explain(
     which: &Which,
-    of: &OfServer,
+    of: &ServerArgs,
     args: &QuestionArgs,
     json: bool,
     place: &CommandContext,

@@ -105,7 +105,7 @@ pub struct AskToken {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct GotToken {
+pub struct IssuedToken {
     pub token: String,
     pub expires_at: String,
 }

@@ -17,14 +17,14 @@ use agentsh_sandbox::host::{Host, OWNER_READS, RealHost, Repositories, let_owner
 
 /// What was disarmed in a repository.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct DisarmOutcome {
     /// For a message.
     pub names: Vec<String>,
     /// Something stays that git obeys.
     pub is_incomplete: bool,
 }
 
-impl Done {
+impl DisarmOutcome {
     fn note(&mut self, text: String, is_done: bool) {
         self.names.push(text);
         self.is_incomplete |= !is_done;
@@ -170,7 +170,7 @@ pub fn disarm_all(
     roots: &[PathBuf],
     baseline: &Baseline,
     aside: &SavedVersions,
-) -> (Vec<(PathBuf, Done)>, Vec<PathBuf>) {
+) -> (Vec<(PathBuf, DisarmOutcome)>, Vec<PathBuf>) {
     let host = RealHost::unlimited(roots);
     let search = Search { roots, baseline, host: &host, is_live: false };
     let (repositories, beside) = repositories(roots, baseline, &host);
@@ -181,7 +181,7 @@ pub fn disarm_all(
         open_up(&entry);
         let known = baseline.obeyed(&entry);
         let is_new = known.is_none() && is_new(&entry);
-        let mut done = if is_new { disarm(&entry, search, aside) } else { Done::default() };
+        let mut done = if is_new { disarm(&entry, search, aside) } else { DisarmOutcome::default() };
         if !entry.is_symlink() {
             let none = Obeyed::new();
             git_obeys::set_aside_new(&entry, known.unwrap_or(&none), roots, aside, &mut done);
@@ -191,7 +191,7 @@ pub fn disarm_all(
         }
     }
     for link in links.into_iter().filter(|link| baseline.is_private(link)) {
-        let mut done = Done::default();
+        let mut done = DisarmOutcome::default();
         done.set_aside(&link, &Copy::of_own(&link), aside);
         found.push((link, done));
     }
@@ -204,7 +204,7 @@ pub fn disarm_all(
             &|entry| baseline.holds(entry),
             &mut renamed,
         );
-        let told = |text: String, is_done: bool| Done { names: vec![text], is_incomplete: !is_done };
+        let told = |text: String, is_done: bool| DisarmOutcome { names: vec![text], is_incomplete: !is_done };
         let named = |path| (path, told("it was renamed so that nothing runs it".to_owned(), true));
         found.extend(renamed.into_iter().map(named));
         if let Err(error) = result {
@@ -359,8 +359,8 @@ pub fn runs_by_itself(entry: &Path, search: Search<'_>) -> bool {
 }
 
 /// Sets aside what would run automatically in a new repository.
-pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Done {
-    let mut done = Done::default();
+pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> DisarmOutcome {
+    let mut done = DisarmOutcome::default();
     if entry.is_symlink() {
         done.set_aside(entry, &Copy::of_own(entry), aside);
     }

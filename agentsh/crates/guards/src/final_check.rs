@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::baseline::{Baseline, Moved, Stored, path_now};
 use super::changed_instructions::{self, Instructions, Nested};
-use super::disarm_new::{self, Done};
+use super::disarm_new::{self, DisarmOutcome};
 use super::restore;
 use agentsh_base::remedy::{Allow, typed};
 use agentsh_host::copies::Copy;
@@ -176,7 +176,7 @@ pub fn set_aside_arrival(
     }
 }
 
-pub fn set_aside(entry: &Path, done: &Done, baseline: &Baseline) -> (GuardChange, String) {
+pub fn set_aside(entry: &Path, done: &DisarmOutcome, baseline: &Baseline) -> (GuardChange, String) {
     let shown = entry.display();
     let undo = "`agentsh undo FILE` restores them";
     let names = done.names.join("; ");

@@ -16,7 +16,7 @@ use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{GIT_OBEYS, WhenChanged};
 use agentsh_sandbox::host::OWNER_READS;
 
-use super::disarm_new::{Done, is_in_one_of, open_on_the_way};
+use super::disarm_new::{DisarmOutcome, is_in_one_of, open_on_the_way};
 
 /// Paths relative to the repository, and what they say.
 pub type Obeyed = BTreeSet<(PathBuf, Vec<u8>)>;
@@ -36,7 +36,13 @@ pub fn obeyed(git: &Path) -> Obeyed {
 }
 
 /// Removes what was not there before. A cache goes without a word: git makes it again.
-pub fn set_aside_new(git: &Path, before: &Obeyed, roots: &[PathBuf], aside: &SavedVersions, done: &mut Done) {
+pub fn set_aside_new(
+    git: &Path,
+    before: &Obeyed,
+    roots: &[PathBuf],
+    aside: &SavedVersions,
+    done: &mut DisarmOutcome,
+) {
     for (name, content, when) in in_files(git, true) {
         let path = git.join(&name);
         if before.contains(&(name, content)) || path.symlink_metadata().is_err() {
@@ -165,7 +171,7 @@ mod tests {
         write(&elsewhere.join("grafts"), "x");
         std::os::unix::fs::symlink(&elsewhere, git.join("info")).unwrap();
         let aside = SavedVersions::new(&top.join("state"), "s");
-        let mut done = Done::default();
+        let mut done = DisarmOutcome::default();
         set_aside_new(&git, &before, &[top.join("p")], &aside, &mut done);
         assert_eq!(
             fs::read_to_string(git.join(PACKED)).unwrap(),

@@ -9,7 +9,7 @@ use super::host::{token as given, unusable};
 use super::serve::Place;
 use agentsh_egress::Client as Http;
 use agentsh_fleet::key_files::{self, LoginFile};
-use agentsh_fleet::wire::{AskToken, GotToken, Host, LoggedIn, Login, Person, RevokePeople, Revoked};
+use agentsh_fleet::wire::{AskToken, Host, IssuedToken, LoggedIn, Login, Person, RevokePeople, Revoked};
 use agentsh_fleet::{Client, ClientError};
 use agentsh_host::outgoing;
 use agentsh_store::escape;
@@ -126,7 +126,7 @@ impl TokenArgs {
     ///
     /// # Errors
     /// When nothing can be written.
-    pub fn print(&self, got: &GotToken, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
+    pub fn print(&self, got: &IssuedToken, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
         writeln!(out, "{}", got.token)?;
         writeln!(err, "valid once, until {}", agentsh_store::shown_time(&got.expires_at))?;
         Ok(OK)
@@ -145,7 +145,7 @@ pub(super) async fn token(
     if is_here {
         return Err(server::hand_over());
     }
-    let got: GotToken =
+    let got: IssuedToken =
         args.at.client(context)?.post("/v1/tokens", &args.request()).await.map_err(failure)?;
     args.print(&got, out, err)
 }

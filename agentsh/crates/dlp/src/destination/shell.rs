@@ -2,7 +2,7 @@
 
 use super::bare::{give, is_certain, is_file_name};
 use super::host::unreadable;
-use super::shell_options::{Given, option};
+use super::shell_options::{HostPosition, option};
 use super::shell_words::{UNKNOWN, Word, commands};
 use super::{Destination, Form, Sink};
 use agentsh_base::ascii::{self, Outlines};
@@ -245,19 +245,19 @@ fn arguments(
         let at = offset + word.at;
         if text.starts_with('-') && text.len() > 1 {
             match option(name, text) {
-                Given::Nothing => {}
-                Given::Skip => drop(words.next()),
-                Given::Next => {
+                HostPosition::Nothing => {}
+                HostPosition::Skip => drop(words.next()),
+                HostPosition::Next => {
                     if let Some(value) = words.next() {
                         host(&value.text, offset + value.at, sink);
                     }
                 }
-                Given::Third => {
+                HostPosition::Third => {
                     if let Some(value) = words.next() {
                         third(&value.text, offset + value.at, sink);
                     }
                 }
-                Given::Here(value) => host(value, at, sink),
+                HostPosition::Here(value) => host(value, at, sink),
             }
             continue;
         }

@@ -32,7 +32,7 @@ const LONG_WGET: &str = "--timeout --tries --wait --level --output-document --di
 /// The same for every tool.
 const LONG_OF_ALL: &str = "--output --data --header --form --user --request --upload-file -in -out";
 
-pub(super) enum Given<'w> {
+pub(super) enum HostPosition<'w> {
     Nothing,
     Skip,
     /// The next word is a host.
@@ -43,13 +43,13 @@ pub(super) enum Given<'w> {
 }
 
 /// The meaning of an option and its next word.
-pub(super) fn option<'w>(tool: &str, text: &'w str) -> Given<'w> {
+pub(super) fn option<'w>(tool: &str, text: &'w str) -> HostPosition<'w> {
     let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
     if matches!(name, "--connect-to" | "--resolve") {
-        return Given::Third;
+        return HostPosition::Third;
     }
     if has(HOST_OPTIONS, &name.to_ascii_lowercase()) {
-        return value.map_or(Given::Next, Given::Here);
+        return value.map_or(HostPosition::Next, HostPosition::Here);
     }
     let letters_of = |table: &[(&[&str], &'static str)]| {
         table.iter().find(|(tools, _)| tools.contains(&tool)).map_or("", |(_, letters)| *letters)
@@ -61,17 +61,17 @@ pub(super) fn option<'w>(tool: &str, text: &'w str) -> Given<'w> {
             _ => "",
         };
         let is_valued = value.is_none() && (has(LONG_OF_ALL, name) || has(own, name));
-        return if is_valued { Given::Skip } else { Given::Nothing };
+        return if is_valued { HostPosition::Skip } else { HostPosition::Nothing };
     }
     let (hosts, values) = (letters_of(&HOST_LETTERS), letters_of(&VALUE_LETTERS));
     for (position, letter) in text.char_indices().skip(1) {
         let rest = &text[position + letter.len_utf8()..];
         if hosts.contains(letter) {
-            return if rest.is_empty() { Given::Next } else { Given::Here(rest) };
+            return if rest.is_empty() { HostPosition::Next } else { HostPosition::Here(rest) };
         }
         if values.contains(letter) {
-            return if rest.is_empty() { Given::Skip } else { Given::Nothing };
+            return if rest.is_empty() { HostPosition::Skip } else { HostPosition::Nothing };
         }
     }
-    Given::Nothing
+    HostPosition::Nothing
 }

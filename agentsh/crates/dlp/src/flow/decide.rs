@@ -7,7 +7,7 @@ use super::labels::{Labels, Sink, Source};
 use crate::json::{self, JsonError};
 use crate::policy::{FlowPair, Ruled};
 use crate::taint::judge::Judge;
-use crate::taint::repeats::{Repeats, Said};
+use crate::taint::repeats::{Repeats, TextHash};
 use crate::taint::{self, Finding, Leaves, Origin, OriginId, ReadResult, Reader, Stored, Views, marker};
 use crate::threads::LONG;
 use crate::types::ServerId;
@@ -92,7 +92,7 @@ impl Flow {
         read: Option<&ReadResult>,
         views: &Views,
     ) -> Result<Stored, JsonError> {
-        let (said, now) = (Said::new(&origin, result), origin.time);
+        let (said, now) = (TextHash::new(&origin, result), origin.time);
         self.note_private(&origin);
         let before = self.repeats.find(&said, now).filter(|id| self.judge.memory.origin(*id).is_some());
         if let Some(id) = before {

@@ -43,7 +43,7 @@ const MAX_LAST: usize = 256;
 
 /// How much of one secret has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OfSecret {
+pub(super) struct SecretCoverage {
     /// The server of the secret, which is known by its hash.
     pub server: ServerId,
     pub whole: u64,
@@ -103,7 +103,7 @@ enum Noted {
 }
 
 impl Detector for Coverage {
-    type Brought = Vec<OfSecret>;
+    type Brought = Vec<SecretCoverage>;
 
     fn remember(&mut self, placed: &Placed<'_>, print: &Print) {
         print.followed.iter().for_each(|secret| self.add(placed.id, &placed.origin.server, secret));
@@ -142,10 +142,10 @@ impl Detector for Coverage {
         }
     }
 
-    fn export(&self) -> Vec<OfSecret> {
+    fn export(&self) -> Vec<SecretCoverage> {
         let changed = self.before.iter().filter_map(|(key, before)| {
             let secret = self.secrets.get(key)?;
-            (secret.covered != *before).then(|| OfSecret {
+            (secret.covered != *before).then(|| SecretCoverage {
                 server: secret.server.clone(),
                 whole: secret.whole,
                 covered: secret.covered.clone(),
@@ -154,8 +154,8 @@ impl Detector for Coverage {
         changed.collect()
     }
 
-    fn import(&mut self, _: &TaintMemory, brought: Vec<OfSecret>) {
-        for OfSecret { server, whole, covered } in &brought {
+    fn import(&mut self, _: &TaintMemory, brought: Vec<SecretCoverage>) {
+        for SecretCoverage { server, whole, covered } in &brought {
             let mut secrets = self.secrets.values_mut();
             if let Some(known) = secrets.find(|known| known.whole == *whole && known.server == *server) {
                 known.covered.add_all(covered);

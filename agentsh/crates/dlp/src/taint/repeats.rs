@@ -15,9 +15,9 @@ const MAX: usize = 256;
 
 /// A collision-resistant hash of one server's text: two texts with one hash would hide one of them.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Said([u8; 32]);
+pub struct TextHash([u8; 32]);
 
-impl Said {
+impl TextHash {
     pub fn new(origin: &Origin, bytes: &[u8]) -> Self {
         let server = origin.server.0.as_bytes();
         let sha = Sha256::new()
@@ -29,27 +29,27 @@ impl Said {
     }
 }
 
-impl std::fmt::Debug for Said {
+impl std::fmt::Debug for TextHash {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Said")
+        f.write_str("TextHash")
     }
 }
 
 /// Oldest first, each with the time of the result.
 #[derive(Debug, Default)]
 pub struct Repeats {
-    recent: VecDeque<(Duration, Said, OriginId)>,
+    recent: VecDeque<(Duration, TextHash, OriginId)>,
 }
 
 impl Repeats {
     /// The result that was the same.
-    pub fn find(&self, said: &Said, now: Duration) -> Option<OriginId> {
+    pub fn find(&self, said: &TextHash, now: Duration) -> Option<OriginId> {
         let (_, _, id) =
             self.recent.iter().rev().find(|(time, known, _)| *time + WITHIN >= now && known == said)?;
         Some(*id)
     }
 
-    pub fn add(&mut self, said: Said, id: OriginId, now: Duration) {
+    pub fn add(&mut self, said: TextHash, id: OriginId, now: Duration) {
         while self.recent.len() >= MAX || self.recent.front().is_some_and(|(time, ..)| *time + WITHIN < now) {
             self.recent.pop_front();
         }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::coverage::OfSecret;
+use super::coverage::SecretCoverage;
 use super::detector::Detector;
 use super::judge::Judge;
 use super::origin::OriginId;
@@ -20,7 +20,7 @@ pub const MAGIC: &[u8; 8] = b"AGTSENT1";
 struct Sent {
     cells: Vec<u64>,
     pieces: Vec<u32>,
-    secrets: Vec<OfSecret>,
+    secrets: Vec<SecretCoverage>,
 }
 
 impl Judge {
@@ -55,7 +55,7 @@ impl Judge {
         number(&mut body, sent.pieces.len());
         sent.pieces.iter().for_each(|tag| body.extend(tag.to_le_bytes()));
         number(&mut body, sent.secrets.len());
-        for OfSecret { server, whole, covered } in &sent.secrets {
+        for SecretCoverage { server, whole, covered } in &sent.secrets {
             let name = clip(&server.0);
             number(&mut body, name.len());
             body.extend(name);
@@ -100,7 +100,7 @@ fn read(reader: &mut Reader<'_>) -> Option<Sent> {
         let whole = u64::from_le_bytes(reader.array()?);
         let mut covered = Ranges::default();
         reader.pairs()?.into_iter().for_each(|(start, end)| covered.add(start..end));
-        sent.secrets.push(OfSecret { server, whole, covered });
+        sent.secrets.push(SecretCoverage { server, whole, covered });
     }
     Some(sent)
 }

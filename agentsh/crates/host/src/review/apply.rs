@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use super::directory_handle::{DirectoryHandle, Kind, Stamp, hash};
 use super::hard_links::{Names, UnlinkedName, remove};
-use super::journal::{About, Done, Line, Mark, Merged, Run, Staged};
+use super::journal::{About, AppliedChange, Line, Mark, Merged, Run, Staged};
 
 /// The size of a batch, whose files are open together.
 pub const BATCH: usize = 64;
@@ -132,7 +132,7 @@ impl Applier<'_> {
                         directories.extend(step.path.parent().map(Path::to_owned));
                         outcome.applied.push(step.path.clone());
                         let Step { path, expected: was, merged, .. } = step;
-                        Line::Done(Done { number, path, was, now, merged, left })
+                        Line::Done(AppliedChange { number, path, was, now, merged, left })
                     }
                     Err(error) => {
                         let left = self.remove_temporary(&step.path, run.number, number);

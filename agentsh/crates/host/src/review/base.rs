@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::directory_handle::{DirectoryHandle, Kind, Stamp, bytes};
 use super::hard_links::Names;
-use super::journal::{Done, Merged, Run};
+use super::journal::{AppliedChange, Merged, Run};
 use agentsh_sandbox::control::{decoded, encoded};
 
 /// Entries of a project that can be reviewed.
@@ -106,7 +106,7 @@ impl Base {
     }
 
     /// An applied state is the new base. A merge that was undone has to be merged again.
-    fn done(&mut self, done: &Done) {
+    fn done(&mut self, done: &AppliedChange) {
         let known = self.merged.remove(&done.path);
         let mut stands = done.now.clone();
         match &done.merged {

@@ -18,7 +18,7 @@ pub enum Line {
     Stage(Vec<Staged>),
     /// A file that is about to be put in place: everything for it is on disk.
     About(About),
-    Done(Done),
+    Done(AppliedChange),
     /// Not done after all.
     Dropped {
         number: u32,
@@ -85,7 +85,7 @@ pub struct Mark {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Done {
+pub struct AppliedChange {
     pub number: u32,
     #[serde(with = "bytes")]
     pub path: PathBuf,
@@ -204,7 +204,7 @@ impl Run {
         self.lines.iter().any(|line| matches!(line, Line::End))
     }
 
-    pub fn done(&self) -> impl DoubleEndedIterator<Item = &Done> {
+    pub fn done(&self) -> impl DoubleEndedIterator<Item = &AppliedChange> {
         self.lines.iter().filter_map(|line| match line {
             Line::Done(done) => Some(done),
             _ => None,

@@ -7,7 +7,7 @@ use super::apply::{Applier, Content, NOT_SHOWN, Outcome, Step};
 use super::changes::{Change, State};
 use super::directory_handle::{DirectoryHandle, Kind, Stamp};
 use super::hard_links::Names;
-use super::journal::{Begin, Done, Line, Mark, Merged, Run, Staged};
+use super::journal::{AppliedChange, Begin, Line, Mark, Merged, Run, Staged};
 use super::{APPLYING, Context, Result, Review, ReviewError, io_at, lock};
 
 /// The requested paths and options.
@@ -206,7 +206,7 @@ impl Review {
 }
 
 /// The step that restores the former state.
-fn back(run: &Run, done: &Done) -> Step {
+fn back(run: &Run, done: &AppliedChange) -> Step {
     let kept = |was: &Stamp| (was.clone(), Content::At(run.kept(done.number)));
     Step {
         path: done.path.clone(),
@@ -259,7 +259,7 @@ fn of_paths(runs: &[Run], selection: &Selection) -> Vec<Step> {
     let mut seen: BTreeSet<&Path> = BTreeSet::new();
     let mut steps = Vec::new();
     for run in runs.iter().rev() {
-        let of_run: Vec<&Done> = run
+        let of_run: Vec<&AppliedChange> = run
             .done()
             .rev()
             .filter(|done| selection.names(&done.path) && !seen.contains(done.path.as_path()))

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, RenameFlags};
 use super::apply::{Applier, rename, said, set_mode, stamp_of};
 use super::directory_handle::{Kind, Stamp, hash};
 use super::hard_links::{UnlinkedName, remove};
-use super::journal::{About, Done, Line, Mark, Run, Staged};
+use super::journal::{About, AppliedChange, Line, Mark, Run, Staged};
 
 impl Applier<'_> {
     /// After a kill: completes or reverts each file. Returns what stays open.
@@ -26,7 +26,7 @@ impl Applier<'_> {
                 Ok((true, left)) => {
                     let now = self.project.stamp(&one.path)?;
                     let About { number, path, old: was, merged, .. } = one.clone();
-                    Line::Done(Done { number, path, was, now, merged, left })
+                    Line::Done(AppliedChange { number, path, was, now, merged, left })
                 }
                 Ok((false, left)) => Line::Dropped { number: one.number, left },
                 Err(error) => {

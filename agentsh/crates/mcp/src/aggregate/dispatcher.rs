@@ -22,7 +22,8 @@ use super::super::reject::InvalidMessage;
 use super::super::reply::{self, ErrorReply};
 use super::super::upstream::Upstream;
 use super::in_flight::{
-    ClientRequest, Dispatch, Gather, METHOD_NOT_FOUND, SERVER_TIMEOUT, START_SERVER_TIMEOUT, Try, What,
+    Attempt, ClientRequest, CollectedLists, Dispatch, GatheredRequest, METHOD_NOT_FOUND, SERVER_TIMEOUT,
+    START_SERVER_TIMEOUT,
 };
 use super::route::{self, Route};
 use super::{Aggregate, OWN_ID};
@@ -125,7 +126,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                 };
                 // Only if another server could still answer.
                 let message = if servers.is_empty() { Vec::new() } else { tree.to_compact().into_bytes() };
-                let attempt = Try { current, rest: servers, message, any_error, kept: None };
+                let attempt = Attempt { current, rest: servers, message, any_error, kept: None };
                 self.add(&id, method, params, Dispatch::Try(attempt), None);
                 self.deliver(current, bytes, &tree, id, method).await;
             }
@@ -165,12 +166,12 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         tree: Json<'_>,
         id: Id,
         method: &str,
-        what: What,
+        what: GatheredRequest,
         servers: Vec<usize>,
         cursors: BTreeMap<usize, String>,
     ) {
         let now = Instant::now();
-        let gather = Gather {
+        let gather = CollectedLists {
             what,
             waiting: servers.iter().copied().collect(),
             answers: BTreeMap::new(),

@@ -73,12 +73,12 @@ pub struct ClientRequest {
 pub enum Dispatch {
     One(usize),
     /// One server after another, until one succeeds.
-    Try(Try),
+    Try(Attempt),
     /// All at once.
-    All(Gather),
+    All(CollectedLists),
 }
 
-pub struct Try {
+pub struct Attempt {
     pub current: usize,
     pub rest: VecDeque<usize>,
     pub message: Vec<u8>,
@@ -88,8 +88,8 @@ pub struct Try {
     pub kept: Option<Vec<u8>>,
 }
 
-pub struct Gather {
-    pub what: What,
+pub struct CollectedLists {
+    pub what: GatheredRequest,
     pub waiting: BTreeSet<usize>,
     pub answers: BTreeMap<usize, Vec<u8>>,
     /// Errors of servers, and agentsh's own about them.
@@ -103,7 +103,7 @@ pub struct Gather {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum GatheredRequest {
     Initialize,
     Discover,
     /// The first page also has the proxy's own tools.
@@ -112,7 +112,7 @@ pub enum What {
     Any,
 }
 
-impl What {
+impl GatheredRequest {
     /// The first request of a client.
     pub fn is_hello(self) -> bool {
         matches!(self, Self::Initialize | Self::Discover)
@@ -202,11 +202,11 @@ impl InFlight {
                 std::mem::take(&mut gather.waiting).into_iter().partition(slow);
             let is_over = kept.is_empty();
             gather.waiting = kept;
-            if gather.what == What::Discover {
+            if gather.what == GatheredRequest::Discover {
                 gather.errors.extend(missing.iter().map(|server| (*server, (unknown_yet(id), false))));
             }
             let (method, what, late_until) = (method.clone(), gather.what, gather.late_until);
-            if what == What::List(List::Tools, true) {
+            if what == GatheredRequest::List(List::Tools, true) {
                 let known = self.last_tools.iter().filter(|(server, _)| missing.contains(server));
                 gather.answers.extend(known.map(|(server, tools)| (*server, tools.clone())));
             }
@@ -215,9 +215,9 @@ impl InFlight {
                 if !stands_in.contains(&server) {
                     self.tell_missing(server, &method, "it has not answered yet");
                 }
-                if what == What::Initialize {
+                if what == GatheredRequest::Initialize {
                     self.late.insert(server, key.clone());
-                } else if matches!(what, What::List(..)) {
+                } else if matches!(what, GatheredRequest::List(..)) {
                     self.late_lists.insert((server, method.clone()), key.clone());
                 }
             }
@@ -308,7 +308,7 @@ impl InFlight {
             }
             Some((why, ours)) => {
                 gather.errors.insert(server, (reply, ours));
-                (gather.what != What::Any).then(|| (method.to_string(), why))
+                (gather.what != GatheredRequest::Any).then(|| (method.to_string(), why))
             }
         };
         if let Some((method, why)) = told {
@@ -324,7 +324,9 @@ impl InFlight {
         let Some(server) = self.ids.iter().position(|id| *id == tool.server.0) else { return false };
         let mut is_taken = false;
         for flight in self.flights.values_mut() {
-            if let Dispatch::All(Gather { what: What::List(List::Tools, _), answers, .. }) = &mut flight.way
+            if let Dispatch::All(CollectedLists {
+                what: GatheredRequest::List(List::Tools, _), answers, ..
+            }) = &mut flight.way
                 && let Some(answer) = answers.get_mut(&server)
                 && let Some(without) = merge::without_tool(answer, &tool.tool)
             {
@@ -338,29 +340,35 @@ impl InFlight {
     /// Builds the answer.
     pub fn finish(&mut self, key: &Key) {
         let Some(ClientRequest { way: Dispatch::All(gather), id, .. }) = self.remove(key) else { return };
-        let Gather { what, answers, errors, .. } = gather;
+        let CollectedLists { what, answers, errors, .. } = gather;
         let mut out = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":", id.spelled).into_bytes();
         let legacy = errors.values().find(|(_, ours)| !ours);
         let refused = match what {
             // A server without tools is not the reason why there are none.
-            What::List(List::Tools, _) if answers.is_empty() => errors.values().find(|(error, _)| {
-                let tree = json::read(error);
-                !tree.is_ok_and(|tree| tree.member("error").is_some_and(is_unknown_method))
-            }),
-            What::Initialize | What::List(..) | What::Any if answers.is_empty() => errors.values().next(),
+            GatheredRequest::List(List::Tools, _) if answers.is_empty() => {
+                errors.values().find(|(error, _)| {
+                    let tree = json::read(error);
+                    !tree.is_ok_and(|tree| tree.member("error").is_some_and(is_unknown_method))
+                })
+            }
+            GatheredRequest::Initialize | GatheredRequest::List(..) | GatheredRequest::Any
+                if answers.is_empty() =>
+            {
+                errors.values().next()
+            }
             // If a server only knows the older handshake, all have to use it.
-            What::Discover => legacy.or(errors.values().next().filter(|_| answers.is_empty())),
+            GatheredRequest::Discover => legacy.or(errors.values().next().filter(|_| answers.is_empty())),
             _ => None,
         };
         if let Some((error, _)) = refused {
             return self.to_client.push_answer(|client| client.extend_from_slice(error));
         }
         match what {
-            What::Initialize => {
+            GatheredRequest::Initialize => {
                 self.learn(&answers);
                 merge::write_hello(&self.ids, &answers, self.requested.as_deref(), &mut out);
             }
-            What::Discover => {
+            GatheredRequest::Discover => {
                 if !merge::write_discovered(&self.ids, &answers, &mut out) || answers.is_empty() {
                     let message =
                         "the servers behind this proxy have no revision of the protocol in common".to_owned();
@@ -376,7 +384,7 @@ impl InFlight {
                 }
                 self.learn(&answers);
             }
-            What::List(list, is_first) => {
+            GatheredRequest::List(list, is_first) => {
                 if is_first && list == List::Tools {
                     self.last_tools.extend(answers.iter().map(|(server, tools)| (*server, tools.clone())));
                 }
@@ -384,12 +392,12 @@ impl InFlight {
                 merge::write_list(list, &self.ids, &answers, own, &mut self.owners, &mut out);
                 self.tell_shared();
             }
-            What::Any => match answers.values().next() {
+            GatheredRequest::Any => match answers.values().next() {
                 Some(answer) => out.clone_from(answer),
                 None => out.extend_from_slice(b"{}"),
             },
         }
-        if what != What::Any || answers.is_empty() {
+        if what != GatheredRequest::Any || answers.is_empty() {
             out.push(b'}');
         }
         self.to_client.push_answer(|client| client.extend_from_slice(&out));

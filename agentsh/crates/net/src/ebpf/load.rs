@@ -14,7 +14,7 @@ use super::EbpfError;
 use super::sys::{self, Hook};
 
 /// Loaded maps and programs, not attached yet.
-pub struct InKernel {
+pub struct LoadedPrograms {
     pub maps: BTreeMap<String, MapData>,
     pub programs: Vec<Program>,
 }
@@ -26,13 +26,13 @@ pub struct Program {
     pub descriptor: OwnedFd,
 }
 
-pub fn load(bytes: &[u8]) -> Result<InKernel, EbpfError> {
+pub fn load(bytes: &[u8]) -> Result<LoadedPrograms, EbpfError> {
     let mut object = Object::parse(bytes).map_err(damaged)?;
     let types = load_types(&mut object)?;
     let descriptions = std::mem::take(&mut object.maps);
     let maps = make_maps(&descriptions, &types)?;
     relocate(&mut object, &descriptions, &maps)?;
-    Ok(InKernel { maps, programs: load_programs(&object)? })
+    Ok(LoadedPrograms { maps, programs: load_programs(&object)? })
 }
 
 struct Code<'o> {

@@ -78,7 +78,7 @@ impl Loaded {
     /// Without CAP_BPF and CAP_NET_ADMIN in the initial user namespace, or when the kernel refuses.
     pub fn load() -> Result<Self, EbpfError> {
         permitted()?;
-        let load::InKernel { mut maps, programs } = load::load(object::BYTES)?;
+        let load::LoadedPrograms { mut maps, programs } = load::load(object::BYTES)?;
         #[cfg(feature = "ebpf-log")]
         log::follow(&programs)?;
         let (for_redirected, programs): (Vec<_>, Vec<_>) =

@@ -11,7 +11,7 @@ use crate::fleet::schema;
 use crate::fleet::sign_ins;
 use crate::fleet::tally::shown;
 use agentsh_fleet::keys;
-use agentsh_fleet::wire::{AskToken, Enrol, Enrolled, GotToken, LoggedIn};
+use agentsh_fleet::wire::{AskToken, Enrol, Enrolled, IssuedToken, LoggedIn};
 
 /// A token that is wanted.
 pub type NewToken = AskToken;
@@ -20,7 +20,7 @@ pub type NewToken = AskToken;
 ///
 /// # Errors
 /// When the database cannot be used, or the token is invalid.
-pub fn make_token(database: &Database, asked: &NewToken) -> Result<GotToken, DbError> {
+pub fn make_token(database: &Database, asked: &NewToken) -> Result<IssuedToken, DbError> {
     schema::prepare(database)?;
     let mut db = database.connect(None)?;
     match made(db.as_mut(), asked, "the machine of the server") {
@@ -32,7 +32,7 @@ pub fn make_token(database: &Database, asked: &NewToken) -> Result<GotToken, DbE
     }
 }
 
-pub(crate) fn made(db: &mut dyn Connection, asked: &AskToken, by: &str) -> Result<GotToken, Refusal> {
+pub(crate) fn made(db: &mut dyn Connection, asked: &AskToken, by: &str) -> Result<IssuedToken, Refusal> {
     if asked.role != "host" && Role::named(&asked.role).is_none() {
         return Err(Refusal::Wrong("a role is host, viewer, approver or admin".to_owned()));
     }
@@ -64,7 +64,7 @@ pub(crate) fn made(db: &mut dyn Connection, asked: &AskToken, by: &str) -> Resul
             Value::text(&*expires_at),
         ],
     )?;
-    Ok(GotToken { token, expires_at })
+    Ok(IssuedToken { token, expires_at })
 }
 
 /// A token, as it was made.

@@ -42,14 +42,14 @@ pub(super) async fn sign_in(State(app): Shared, Form(filled): Form<Filled>) -> A
 }
 
 #[derive(Deserialize)]
-pub(super) struct Out {
+pub(super) struct SignOutForm {
     #[serde(default)]
     token: String,
 }
 
 /// The browser forgets the credential; a sign-in at a provider ends with it, and `agentsh fleet revoke --credential NAME` ends
 /// every other one.
-pub(super) async fn sign_out(State(app): Shared, headers: HeaderMap, Form(out): Form<Out>) -> Answer {
+pub(super) async fn sign_out(State(app): Shared, headers: HeaderMap, Form(out): Form<SignOutForm>) -> Answer {
     let credential = cookie(&headers, COOKIE).filter(|credential| form(credential) == out.token);
     let Some(credential) = credential else {
         return Err(PageFailure::Other(StatusCode::FORBIDDEN, super::NOT_A_FORM.to_owned()));

@@ -43,14 +43,14 @@ pub struct Ended {
 }
 
 /// The result of the demo.
-pub struct Done {
+pub struct DemoOutcome {
     /// None, and why, when the run did not come to its end.
     session: Result<SessionId, String>,
     rows: Vec<Row>,
     not_enforced: Vec<String>,
 }
 
-impl Done {
+impl DemoOutcome {
     /// The run came to its end, and every row is as it must be.
     #[must_use]
     pub fn is_good(&self) -> bool {
@@ -62,7 +62,7 @@ impl Done {
 ///
 /// # Errors
 /// Why there is nothing to show.
-pub async fn perform() -> Result<Done, String> {
+pub async fn perform() -> Result<DemoOutcome, String> {
     let executable =
         std::env::current_exe().map_err(|error| format!("cannot find agentsh itself: {error}"))?;
     let state = state_dir().map_err(|error| error.to_string())?;
@@ -92,7 +92,7 @@ pub async fn perform() -> Result<Done, String> {
         // The policy of the demo is gone when this is read: its name is enough.
         row.refused_by = row.refused_by.replace(&root, "");
     }
-    Ok(Done { session, rows, not_enforced: table::not_enforced(&seen.events) })
+    Ok(DemoOutcome { session, rows, not_enforced: table::not_enforced(&seen.events) })
 }
 
 /// Runs the session process and returns its standard error. Leaves nothing behind even if interrupted.
@@ -155,8 +155,8 @@ async fn forget_pins(state: &Path, project: &Path) {
 ///
 /// # Errors
 /// When they cannot be written as JSON.
-pub fn show(done: &Done, as_json: bool) -> serde_json::Result<String> {
-    let Done { session, rows, not_enforced } = done;
+pub fn show(done: &DemoOutcome, as_json: bool) -> serde_json::Result<String> {
+    let DemoOutcome { session, rows, not_enforced } = done;
     if as_json {
         let unfinished = session.as_ref().err();
         let session = session.as_ref().ok();
