@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use agentsh_authoring::explain::{OfServer, QuestionArgs};
+use agentsh_authoring::explain::{QuestionArgs, ServerArgs};
 use agentsh_authoring::{
     CommandContext, Which, allow, check, content, explain, flow, generate, init, profiles, reference, show,
 };
@@ -55,7 +55,7 @@ enum Verb {
         #[command(flatten)]
         which: Which,
         #[command(flatten)]
-        of: OfServer,
+        of: ServerArgs,
         #[command(flatten)]
         question: QuestionArgs,
         #[command(flatten)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::json::{Json, spell, unescape};
 
-use super::in_flight::{InFlight, What};
+use super::in_flight::{GatheredRequest, InFlight};
 use super::merge::List;
 use super::names;
 
@@ -20,7 +20,7 @@ pub enum Route {
     /// These, one after another.
     Try { servers: VecDeque<usize>, any_error: bool },
     /// All of these at once; those that are named with a cursor of their own.
-    All { what: What, servers: Vec<usize>, cursors: BTreeMap<usize, String> },
+    All { what: GatheredRequest, servers: Vec<usize>, cursors: BTreeMap<usize, String> },
     /// No server: the reason, and whether the method is unknown.
     Nobody { why: String, unknown_method: bool },
 }
@@ -39,10 +39,10 @@ pub fn find(board: &InFlight, method: &str, params: Option<&Json<'_>>) -> Route 
     let text = |name: &str| params.and_then(|params| params.member(name)).and_then(Json::as_text);
     match method {
         "ping" => Route::Here,
-        "initialize" => all(What::Initialize, everybody()),
-        "server/discover" => all(What::Discover, everybody()),
-        "logging/setLevel" => all(What::Any, able(board, "logging")),
-        "subscriptions/listen" => all(What::Any, everybody()),
+        "initialize" => all(GatheredRequest::Initialize, everybody()),
+        "server/discover" => all(GatheredRequest::Discover, everybody()),
+        "logging/setLevel" => all(GatheredRequest::Any, able(board, "logging")),
+        "subscriptions/listen" => all(GatheredRequest::Any, everybody()),
         "tools/call" => by_name(board, params.and_then(|params| params.member("name")), NAME, "tool"),
         "prompts/get" => by_name(board, params.and_then(|params| params.member("name")), NAME, "prompt"),
         "completion/complete" => completion(board, params),
@@ -62,7 +62,7 @@ pub fn find(board: &InFlight, method: &str, params: Option<&Json<'_>>) -> Route 
     }
 }
 
-fn all(what: What, servers: Vec<usize>) -> Route {
+fn all(what: GatheredRequest, servers: Vec<usize>) -> Route {
     Route::All { what, servers, cursors: BTreeMap::new() }
 }
 
@@ -138,10 +138,10 @@ fn page(board: &InFlight, list: List, params: Option<&Json<'_>>) -> Route {
     match params.and_then(|params| params.member("cursor")) {
         // Clients list tools of a server that does not announce them, too.
         None if list == List::Tools => all(
-            What::List(list, true),
+            GatheredRequest::List(list, true),
             (0..board.ids.len()).filter(|server| !board.is_late(*server)).collect(),
         ),
-        None => all(What::List(list, true), able(board, list.capability())),
+        None => all(GatheredRequest::List(list, true), able(board, list.capability())),
         Some(cursor) => {
             let more = cursor.as_text().and_then(|text| names::read_cursor(&text, board.ids.len()));
             let Some(more) = more else {
@@ -149,7 +149,11 @@ fn page(board: &InFlight, list: List, params: Option<&Json<'_>>) -> Route {
                 return Route::Nobody { why, unknown_method: false };
             };
             let servers = more.iter().map(|(server, _)| *server).collect();
-            Route::All { what: What::List(list, false), servers, cursors: more.into_iter().collect() }
+            Route::All {
+                what: GatheredRequest::List(list, false),
+                servers,
+                cursors: more.into_iter().collect(),
+            }
         }
     }
 }

@@ -465,7 +465,7 @@ fn data_of_a_program_text_is_neither_pinned_nor_shown() {
         &["awk", "-frun", "b.txt"],
         &["make", "--file=run", "b.txt"],
     ] {
-        assert_eq!(pins(line), [script.clone()], "{line:?}");
+        assert_eq!(pins(line), std::slice::from_ref(&script), "{line:?}");
     }
 }
 
