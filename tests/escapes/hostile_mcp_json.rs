@@ -79,9 +79,9 @@ fn commands_in_mcp_json_show_nothing_outside_the_project() {
             assert!(!said.contains("TOPSECRET"), "{mode:?} {id} {said}");
             let errors = &answers.outcome.stderr;
             let refused = errors.contains(&format!("cannot start server '{id}': its command names"));
-            // Nobody but root may read this one, and then it is not even looked at.
-            let unreadable = id == "system" && errors.contains("/etc/shadow");
-            assert_eq!(refused || unreadable, id != "fine", "{mode:?} {id} {said} {}", answers.outcome);
+            // What a program text is given is no program; it is not shown either.
+            let withheld = errors.contains(&format!("server '{id}' does not get"));
+            assert_eq!(refused || withheld, id != "fine", "{mode:?} {id} {said} {}", answers.outcome);
         }
     }
 }
@@ -100,7 +100,7 @@ fn commands_in_mcp_json_use_programs_installed_behind_links() {
         place.set("PATH", format!("{}:/usr/bin:/bin", shims.display()));
         let serving = |file: &str| {
             let file = place.write(place.home.join(file), "print 'x';");
-            json!({"command": "perl", "args": ["-e", "1", file]})
+            json!({"command": "perl", "args": [file]})
         };
         let config = json!({"mcpServers": {
             "installed": serving("store/perl/lib/server.pl"),

@@ -151,7 +151,7 @@ fn a_project_narrows_a_profile_and_never_widens_it() {
     let error = narrowed("version: 1", &project("install_scripts: allow")).unwrap_err();
     assert!(error.contains("scripts"), "{error}");
     let error = narrowed("version: 1", &project("env_allow: [AWS_SECRET_ACCESS_KEY]")).unwrap_err();
-    assert!(error.contains("not passed on"), "{error}");
+    assert!(error.contains("would pass on"), "{error}");
 }
 
 #[test]
@@ -194,7 +194,11 @@ fn profile_errors_have_a_place_and_a_suggestion() {
             "add `why:`",
         ),
         ("package: {npm: x}\nwhy: y\nnetwork: {allow: [{hots: a.example, why: z}]}", "`hots`", "`host`"),
-        ("package: {npm: x}\nwhy: y\nenv_allow: [{name: \"A=B\", why: z}]", "name of a variable", "alone"),
+        (
+            "package: {npm: x}\nwhy: y\nenv_allow: [{name: \"A=B\", why: z}]",
+            "name of a variable",
+            "only the name",
+        ),
         ("package: {npm: x}\nwhy: y\nflow: {source: secret}", "unknown value `secret`", "private"),
         ("package: {npm: x}\nwhy: y\ninstall_scripts: {do: yes, why: z}", "install_scripts", ""),
         ("package: {npm: x}\nwhy: y\nstate: {why: z, env: {A: ../b}}", "state directory", "memory.json"),
