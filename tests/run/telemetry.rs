@@ -158,14 +158,18 @@ fn telemetry_reaches_file_syslog_and_webhooks() {
     place.user_policy(&format!(
         "telemetry:\n  file: ~/events.jsonl\n  syslog: {}\n  webhooks:\n    \
          - {{url: \"http://127.0.0.1:{}/all\", events: [\"*\"]}}\n    \
-         - {{url: \"http://127.0.0.1:{}/few\", secret_env: HOOK_SECRET, events: [\"mcp_tool_call_*\"]}}\n{DENIED}\n",
+         - {{url: \"http://127.0.0.1:{}/few\", secret_env: HOOK_SECRET, events: [\"mcp_tool_call_*\", mcp_detection]}}\n{DENIED}\n",
         socket.display(),
         all.port,
         few.port
     ));
     place.set("HOOK_SECRET", "k");
     place.write(place.home.join("events.jsonl"), "{\"before\": true}\n");
-    session(&place, None).expect_code(0);
+    let outcome = session(&place, None).expect_code(0);
+    assert!(
+        outcome.stderr.contains("telemetry: webhooks: no event has the type 'mcp_detection'"),
+        "{outcome}"
+    );
 
     let path = place.home.join("events.jsonl");
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);

@@ -118,6 +118,11 @@ impl Audience {
             Ok(client) => {
                 told.otlp = settings.otlp.map(|otlp| Otlp::start(otlp, client.clone(), session));
                 for Hook { settings, events } in settings.webhooks {
+                    let is_unknown =
+                        |wanted: &&String| !Event::KINDS.iter().any(|kind| glob::matches(wanted, kind));
+                    told.notes.extend(events.iter().filter(is_unknown).map(|wanted| {
+                        format!("webhooks: no event has the type '{}'", agentsh_base::escape::line(wanted))
+                    }));
                     told.hooks.push((Webhook::new(settings, client.clone(), undelivered.clone()), events));
                 }
             }
