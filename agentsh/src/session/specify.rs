@@ -152,10 +152,7 @@ pub fn of_program(env: impl IntoIterator<Item = (String, String)>) -> Contributi
 /// What an `env` wrapper takes away, it takes from everything that its program would have got.
 pub fn remove_variables(spec: &mut SandboxSpec, resolved: &Resolved) {
     spec.environment.retain(|name, _| !resolved.removes(name));
-    spec.process.raw_environment.retain(|assignment| {
-        let name = assignment.as_encoded_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
-        std::str::from_utf8(name).is_ok_and(|name| !resolved.removes(name))
-    });
+    spec.process.raw_environment.retain(|assignment| resolved.leaves(assignment));
 }
 
 /// A host path at another place.

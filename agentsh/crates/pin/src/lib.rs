@@ -184,6 +184,13 @@ impl Resolved {
         self.removed.names(name) && !self.env.contains_key(name) && !self.worded.contains_key(name)
     }
 
+    /// The same of an assignment `NAME=VALUE`: whether it stays.
+    #[must_use]
+    pub fn leaves(&self, assignment: &OsStr) -> bool {
+        let name = assignment.as_encoded_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
+        !self.removes(&String::from_utf8_lossy(name))
+    }
+
     /// Looks at everything again, right before it is executed. Fast: bytes are read again only of files that
     /// were written in the two seconds before they were hashed.
     ///
