@@ -30,6 +30,8 @@ fn exit_status_of_a_missing_or_unexecutable_program() {
         assert_eq!(code(&["no-such-program-here"]), 127);
         assert_eq!(code(&["./missing"]), 127);
         assert_eq!(code(&["/nonexistent/program"]), 127);
+        assert_eq!(code(&["env", "-C", "missing", "true"]), 125, "{mode:?}");
+        assert_eq!(code(&["env", "-C", "/etc/passwd", "true"]), 125, "{mode:?}");
         assert_eq!(code(&["./data.txt"]), 126);
         assert_eq!(code(&["/usr"]), 126);
         let foreign = place.script("foreign", "\x7fELF of another machine");

@@ -156,7 +156,8 @@ pub(super) fn start(
             let control = rustix::io::fcntl_dupfd_cloexec(control, above.cast_signed());
             let control = control.at("keep the control socket")?;
             let error = execute(plan, &prepared, signals_before, &numbered);
-            let cause = Cause::of(&error.source);
+            // Only the program is what a shell reports as missing: `env -C` with a missing directory is 125.
+            let cause = if error.stage == EXECUTE { Cause::of(&error.source) } else { Cause::Other };
             let _ =
                 control::send(control.as_fd(), &Answer::Failed { message: error.to_string(), cause }, &[]);
             std::process::exit(if cause == Cause::Missing { 127 } else { 126 });
@@ -209,7 +210,7 @@ fn execute(
             Terminal::Keep => {}
         }
         let workdir = &plan.program.workdir;
-        nix::unistd::chdir(workdir).on("enter", workdir.display())?;
+        nix::unistd::chdir(workdir).on("change directory to", workdir.display())?;
         landlock::isolate_from_pid_1()?;
         as_programs_start(plan.ignored).at("restore signals")?;
         signals_before.thread_set_mask().at("restore signals")?;
