@@ -206,12 +206,15 @@ fn run_flags_for_a_server_apply_to_that_server() {
     assert_eq!((closed.as_str(), open.as_str()), ("(not set)", "mine"));
 }
 
-/// The tool is refused whatever lists the policy has, and whether or not they are enforced.
+/// The tool is refused whatever lists the policy has, whether or not they are enforced, and however the server writes its
+/// name.
 #[test]
 fn a_denied_tool_is_denied_over_every_policy() {
-    for name in ["default", "observe"] {
+    for (name, denied) in
+        [("default", "fixture/add"), ("observe", "fixture/add"), ("default", "fixture/\u{ff21}*D")]
+    {
         let place = Place::new(Mode::Invoker);
-        let words = ["mcp", "run", "--id", "fixture", "--policy", name, "--deny-tool", "fixture/add", "--"];
+        let words = ["mcp", "run", "--id", "fixture", "--policy", name, "--deny-tool", denied, "--"];
         let mut peer = Peer::start(place.agentsh(&words).arg(place.program("fixture_server")));
         peer.shake_hands();
         let refused = peer.call("add", json!({"a": 1, "b": 2}));

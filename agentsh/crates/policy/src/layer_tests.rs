@@ -361,6 +361,9 @@ fn a_denial_of_any_layer_wins() {
     let server = crate::types::ServerId("s".into());
     let tool = |name: &str| policy.ask(Some(&server), &Question::Tool(name.into()), &context);
     assert!(tool("ls").allow && !tool("rm").allow);
+    // A server names its tools; these are the same to a model.
+    assert!(["RM", "\u{ff52}m", "r\u{200b}m"].iter().all(|name| !tool(name).allow));
+    assert!(["rmdir", "r_m", "\u{433}m"].iter().all(|name| tool(name).allow));
     assert_eq!(tool("rm").rule.to_string(), "layer0.yaml:2 (sandbox.mcp.denied_tools[0])");
 }
 

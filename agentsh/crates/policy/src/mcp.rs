@@ -8,6 +8,7 @@ use super::model::{ListMode, Ruled, ToolRule};
 use super::sections::McpPolicy;
 use crate::types::{RuleRef, ServerId};
 use agentsh_base::words;
+use unicode_normalization::UnicodeNormalization;
 
 /// What is known of a tool when it is judged.
 #[derive(Clone, Copy, Debug)]
@@ -63,9 +64,9 @@ pub(crate) fn is_own(rule: &ToolRule) -> bool {
     rule.server == AGENT
 }
 
-/// A name as compared by agents that correct their models' spelling.
+/// A name as compared by models, and by agents that correct their models' spelling.
 fn folded(name: &str) -> String {
-    let seen = name.chars().filter(|letter| letter.is_alphanumeric() || letter.is_ascii_graphic());
+    let seen = name.nfkc().filter(|letter| letter.is_alphanumeric() || letter.is_ascii_graphic());
     seen.flat_map(char::to_lowercase).collect()
 }
 
@@ -226,7 +227,8 @@ impl McpPolicy {
 }
 
 fn allows(rule: &ToolRule, tool: Tool<'_>) -> bool {
-    names(rule, tool)
+    glob::matches(&rule.server, &tool.server.0)
+        && glob::matches(&rule.tool, tool.name)
         && pinned_hash(rule).is_none_or(|wanted| match tool.definition {
             Definition::Hash(hash) => same_hash(wanted, hash),
             Definition::Unknown => false,
@@ -234,16 +236,14 @@ fn allows(rule: &ToolRule, tool: Tool<'_>) -> bool {
         })
 }
 
+/// A server chooses the names of its tools, and models take some for the same that differ.
 fn denies(rule: &ToolRule, tool: Tool<'_>) -> bool {
-    names(rule, tool)
+    glob::matches(&rule.server, &tool.server.0)
+        && glob::matches(&folded(&rule.tool), &folded(tool.name))
         && pinned_hash(rule).is_none_or(|wanted| match tool.definition {
             Definition::Hash(hash) => same_hash(wanted, hash),
             Definition::Unknown | Definition::Any => true,
         })
-}
-
-fn names(rule: &ToolRule, tool: Tool<'_>) -> bool {
-    glob::matches(&rule.server, &tool.server.0) && glob::matches(&rule.tool, tool.name)
 }
 
 fn pinned_hash(rule: &ToolRule) -> Option<&str> {

@@ -65,7 +65,8 @@ impl Section<McpPolicy> for Lists {
         /// the model's provider does for the agent (`web_fetch`, `mcp`), with every `tool_policy`.
         "allowed_tools": Kind::List(&Kind::Map(TOOL)), default: "empty",
             example: "[{server: github, tool: \"get_*\"}]";
-        /// These tools are not shown and not called. Has no effect with `tool_policy: none`.
+        /// These tools are not shown and not called; upper and lower case, full-width letters and invisible characters do
+        /// not count. Has no effect with `tool_policy: none`.
         "denied_tools": Kind::List(&Kind::Map(TOOL)), default: "empty",
             merge: "adds, and wins over `allowed_tools`", example: "[{server: \"*\", tool: \"delete_*\"}]";
     };
