@@ -93,7 +93,6 @@ impl<R: Recorder> Connection<R> {
                 InsertError::Duplicate => ("duplicate-id", "a request with this id is still running"),
                 InsertError::Full => ("too-many-requests", "too many requests are running"),
             };
-            // Without the id of an open request, which could match an answer by mistake.
             let fault = InvalidMessage::invalid(bytes, reason, detail.to_owned(), Some(id), Shape::Request);
             return self.reject(client, Side::Server, fault).await;
         }

@@ -152,7 +152,8 @@ impl<R: Recorder> Connection<R> {
 
     fn answer_server_fault(&mut self, client: &mut impl Client, fault: &InvalidMessage) {
         if fault.shape == Shape::Request {
-            if let Some(id) = fault.id.as_ref().filter(|id| !self.from_server.is_open(&id.key)) {
+            // Also under the id of an open request: nobody else answers this one.
+            if let Some(id) = &fault.id {
                 self.error_to_server(Some(&id.spelled), &fault.to_sender());
             }
             return;

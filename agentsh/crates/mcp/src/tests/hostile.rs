@@ -194,6 +194,24 @@ fn malformed_server_requests_are_answered_with_errors() {
     });
 }
 
+/// Nobody else would answer it.
+#[test]
+fn second_server_request_under_an_open_id_is_answered_with_an_error() {
+    run(async || {
+        let mut rig = setup().open();
+        let mut server = rig.server().await;
+        let ask = r#"{"jsonrpc":"2.0","id":3,"method":"roots/list"}"#;
+        server.peer.send(ask).await;
+        rig.client.next().await.unwrap();
+        server.peer.send(ask).await;
+        let error = server.peer.next_json().await;
+        assert_eq!((&error["id"], &error["error"]["code"]), (&json!(3), &json!(-32600)));
+        rig.client.send(r#"{"jsonrpc":"2.0","id":3,"result":{"roots":[]}}"#).await;
+        assert_eq!(server.peer.next_json().await, json!({"jsonrpc":"2.0","id":3,"result":{"roots":[]}}));
+        rig.round_trip(&mut server, 1).await;
+    });
+}
+
 #[test]
 fn malformed_client_answer_becomes_an_error_for_the_server() {
     run(async || {
