@@ -190,6 +190,37 @@ fn every_repository_has_the_identity_that_it_has_outside() {
     }
 }
 
+/// CI systems give git its settings by variables; what starts a program or holds a secret is named.
+#[test]
+fn settings_of_git_in_variables_count_inside() {
+    for (mode, place) in repositories() {
+        outside(
+            &place,
+            "git config --global --unset user.email; git config --global --unset includeIf.gitdir:~/project/.path; \
+                         mkdir .claude; git config user.name Local",
+        );
+        place.set("EMAIL", "ada@mail.example");
+        let settings = [
+            ("user.name", "Runner"),
+            ("url.https://user:pa55@h.example/.insteadOf", "work:"),
+            ("alias.who", "log -1 --format='%an %ae %ce'"),
+        ];
+        place.set("GIT_CONFIG_COUNT", "3");
+        for (index, (key, value)) in settings.iter().enumerate() {
+            place.set(&format!("GIT_CONFIG_KEY_{index}"), *key);
+            place.set(&format!("GIT_CONFIG_VALUE_{index}"), *value);
+        }
+        let script =
+            "git -c commit.gpgSign=false commit -q --allow-empty -m x && git who && git status --short";
+        let expected = outside(&place, script).stdout;
+        assert!(expected.starts_with("Runner ada@mail.example ada@mail.example"), "{expected}");
+        let found = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);
+        assert_eq!(found.stdout, expected, "{mode:?} {found}");
+        assert!(found.stderr.contains("git inside does not have url.insteadof of your variables"), "{found}");
+        assert!(!found.stderr.contains("pa55"), "{found}");
+    }
+}
+
 /// A submodule, `--separate-git-dir`, and a link as Google's repo tool makes them: told with the option that shows it, usable
 /// with it, and guarded as any other repository.
 #[test]

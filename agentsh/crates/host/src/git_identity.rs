@@ -8,9 +8,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use agentsh_base::small_file;
+use agentsh_base::{escape, small_file};
 use agentsh_sandbox::layout::OWN_DIRECTORY;
-use agentsh_sandbox::spec::{Contribution, Feature, File};
+use agentsh_sandbox::spec::{Contribution, EnvChange, Feature, File};
 
 use super::git_settings::{NAMED_FILES, Scope, Setting, is_harmless, named_file};
 use super::user_git::{Git, MAX_BYTES};
@@ -39,9 +39,9 @@ const OVERRIDES: &str = "\
 \tautoDetach = false
 ";
 
-/// Variables that git prefers to its configuration.
-const IDENTITY: [&str; 4] =
-    ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"];
+/// Variables that git prefers to its configuration; the last one where that has no address.
+const IDENTITY: [&str; 5] =
+    ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "EMAIL"];
 
 /// The files of root have another owner inside: git would take each for changed, there and outside after it.
 const OTHER_OWNER: &str = "[core]\n\tcheckStat = minimal\n";
@@ -56,11 +56,6 @@ pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
         let why = "`git config --list` fails, as you see outside, or git is older than 2.26";
         part.notices.push(format!("{UNKNOWN}: {why}; {REMEDY}"));
     }
-    let top = top.flatten().unwrap_or_default().into_iter();
-    let top = top.filter_map(|(scope, setting)| match scope {
-        Scope::File(origin) => Some((origin, setting)),
-        Scope::Environment => None,
-    });
     let mut copy = Copy {
         git: git.as_ref(),
         home: &context.home,
@@ -70,8 +65,21 @@ pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
         signed: BTreeSet::new(),
     };
     let mut text = Vec::new();
-    for (origin, setting) in top {
-        copy.take(&origin, &setting, &mut text);
+    let mut said = Vec::new();
+    for (scope, setting) in top.flatten().unwrap_or_default() {
+        match scope {
+            Scope::File(origin) => copy.take(&origin, &setting, &mut text),
+            Scope::Environment => said.push(setting),
+        }
+    }
+    let (said, left) = in_environment(&said);
+    part.environment.extend(said);
+    if !left.is_empty() {
+        part.notices.push(format!(
+            "git inside does not have {} of your variables (GIT_CONFIG_*): only settings that start no program, name no file \
+             outside and hold no secret are taken over",
+            left.join(", ")
+        ));
     }
     // Only the user writes an include into the project's configuration: it is guarded, and what appears is set aside.
     let (includes, beside) = repositories::includes(context);
@@ -111,6 +119,33 @@ pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
     part.files = files.into_iter().map(|(path, content)| File::new(path, content, MODE)).collect();
     let of_caller = |name: &str| Some((name.to_owned(), context.env.get(name)?.clone()));
     part.setting(IDENTITY.into_iter().filter_map(of_caller))
+}
+
+/// Variables for the harmless settings of the caller's, which prevail over every file, and the names of the others.
+fn in_environment(said: &[Setting]) -> (Vec<EnvChange>, Vec<String>) {
+    let (mut taken, mut left) = (Vec::new(), Vec::new());
+    for setting in said {
+        let Setting { section, subsection, key, value } = setting;
+        let middle = subsection.iter().map(|subsection| format!("{}.", String::from_utf8_lossy(subsection)));
+        let value = std::str::from_utf8(value.as_deref().unwrap_or(b"true"));
+        match value {
+            Ok(value) if is_harmless(setting) => {
+                let name = format!("{section}.{}{key}", middle.collect::<String>());
+                taken.extend([("KEY", name), ("VALUE", value.to_owned())]);
+            }
+            // What stands between may be an address with a password.
+            _ => left.push(escape::line(&format!("{section}.{key}")).into_owned()),
+        }
+    }
+    if taken.is_empty() {
+        return (Vec::new(), left);
+    }
+    let count = ("GIT_CONFIG_COUNT".to_owned(), (taken.len() / 2).to_string());
+    let each = taken.into_iter().enumerate();
+    let each = each.map(|(index, (what, value))| (format!("GIT_CONFIG_{what}_{}", index / 2), value));
+    // A policy that passes the variables prevails.
+    let changes = each.chain([count]).map(|(name, value)| EnvChange::Default(name, value));
+    (changes.collect(), left)
 }
 
 const GLOBAL: &str = ".gitconfig";
@@ -315,6 +350,30 @@ mod tests {
         ] {
             assert_eq!(taken(&[said.as_bytes()]), b"", "{said}");
         }
+    }
+
+    #[test]
+    fn git_settings_of_variables_are_taken_if_they_are_harmless() {
+        let said = [
+            b"user.name\nAda".as_slice(),
+            b"url.https://u:p@h/.insteadof\ng:",
+            b"core.pager\nless",
+            b"safe.directory",
+        ];
+        let said: Vec<Setting> = said.into_iter().filter_map(setting_of).collect();
+        let (taken, left) = in_environment(&said);
+        assert_eq!(left, ["url.insteadof", "core.pager"]);
+        let set =
+            |name: &str, value: &str| EnvChange::Default(format!("GIT_CONFIG_{name}"), value.to_owned());
+        let expected = [
+            set("KEY_0", "user.name"),
+            set("VALUE_0", "Ada"),
+            set("KEY_1", "safe.directory"),
+            set("VALUE_1", "true"),
+            set("COUNT", "2"),
+        ];
+        assert!(taken == expected);
+        assert!(in_environment(&said[1..3]).0.is_empty());
     }
 
     #[test]

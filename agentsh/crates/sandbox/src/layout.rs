@@ -356,9 +356,7 @@ impl Builder<'_> {
 
     /// Excludes the stubs from git's untracked files inside.
     fn unlisted(&mut self, spec: &SandboxSpec) {
-        if spec.sets_git() {
-            return;
-        }
+        let Some(count) = spec.git_settings() else { return };
         // git ignores sockets; `git clean` and `git stash -u` remove empty directories.
         let is_empty = |(path, kind): &&(PathBuf, Stub)| match (self.host.look(path), kind) {
             (None, Stub::Directory) => true,
@@ -378,9 +376,9 @@ impl Builder<'_> {
         }
         let list = Path::new(OWN_DIRECTORY).join("gitignore");
         self.layout.env.extend([
-            "GIT_CONFIG_COUNT=1".to_owned(),
-            "GIT_CONFIG_KEY_0=core.excludesFile".to_owned(),
-            format!("GIT_CONFIG_VALUE_0={}", list.display()),
+            format!("GIT_CONFIG_COUNT={}", count + 1),
+            format!("GIT_CONFIG_KEY_{count}=core.excludesFile"),
+            format!("GIT_CONFIG_VALUE_{count}={}", list.display()),
         ]);
         self.push(list, NodeContent::File { content: names.concat().into_bytes(), mode: 0o444 });
     }

@@ -215,9 +215,16 @@ fn git_ignores_stubs_unless_configured_otherwise() {
     // A socket is seen by no git.
     assert!(!names.contains(".mcp.json"), "{names}");
     assert!(layout.env.contains(&format!("GIT_CONFIG_VALUE_0={list}")));
-    let layout =
-        spec(|spec| drop(spec.environment.insert("GIT_CONFIG_COUNT".to_owned(), "0".to_owned())))(&signs);
+    let with = |key: &'static str| {
+        let each = [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", key)];
+        spec(move |spec| {
+            spec.environment.extend(each.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        })(&signs)
+    };
+    let layout = with("core.excludesfile");
     assert!(layout.env.is_empty() && at(&layout, &list).is_none());
+    let names = ["GIT_CONFIG_COUNT=2".to_owned(), format!("GIT_CONFIG_VALUE_1={list}")];
+    assert!(names.iter().all(|name| with("user.name").env.contains(name)));
     // If there is none, git gets no setting.
     assert!(spec(|_| {})(&[]).env.is_empty());
 }

@@ -254,9 +254,13 @@ impl SandboxSpec {
         text.chain(self.process.raw_environment.iter().cloned()).collect()
     }
 
-    /// The program sets git's configuration in its environment, which stays.
+    /// How many settings of git the environment has. None: one of them names the ignored files, which stays.
     #[must_use]
-    pub fn sets_git(&self) -> bool {
-        self.environment.contains_key("GIT_CONFIG_COUNT")
+    pub fn git_settings(&self) -> Option<usize> {
+        let names_file = |(name, value): (&String, &String)| {
+            name.starts_with("GIT_CONFIG_KEY_") && value.eq_ignore_ascii_case("core.excludesFile")
+        };
+        let count = self.environment.get("GIT_CONFIG_COUNT").map_or(Ok(0), |count| count.parse());
+        count.ok().filter(|_| !self.environment.iter().any(names_file))
     }
 }
