@@ -667,6 +667,8 @@ fn files_named_in_any_form_or_still_missing_are_guarded() {
         place.set("MEMORY_FILE_PATH", place.project.join("coverage").display().to_string());
         place.set("CARGO_TARGET_DIR", place.project.join("target").display().to_string());
         place.set("DATABASE_URL", format!("sqlite://{}/data.sqlite", place.project.display()));
+        place.set("LUA_INIT", format!("@{}/init.lua", place.project.display()));
+        place.set("RUBYOPT", format!("-r{}/opt.rb -w", place.project.display()));
         let guarded = [
             "rc.d/a.sh",
             "dot/a.sh",
@@ -678,6 +680,8 @@ fn files_named_in_any_form_or_still_missing_are_guarded() {
             "hook.sh",
             "notify.py",
             "kube",
+            "init.lua",
+            "opt.rb",
         ];
         guarded.iter().for_each(|name| drop(place.write(name, "")));
         place.write("dot/a.sh", ". ~/project/second.sh\n");

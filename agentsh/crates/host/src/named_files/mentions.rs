@@ -477,10 +477,15 @@ impl NamedFiles<'_> {
     fn variable(&mut self, name: &str, value: &str, why: &str) {
         let is_obeyed = COMMANDS.contains(&name)
             || OBEYED.iter().any(|part| name.contains(part))
-            || (name == "ENV" || name.ends_with("RC") || name.starts_with("GIT_"));
+            || (name == "ENV" || ["RC", "OPT"].iter().any(|end| name.ends_with(end)))
+            || name.starts_with("GIT_");
         if OF_BUILDS.iter().any(|of_builds| name.starts_with(of_builds)) {
             return;
         }
+        // `LUA_INIT=@FILE`, `RUBYOPT=-rFILE`.
+        let behind = value.strip_prefix('@').or_else(|| value.strip_prefix('-')?.get(1..));
+        let is_place = |rest: &&str| is_explicit(rest) || rest.starts_with("./") || rest.starts_with("../");
+        let value = behind.filter(is_place).unwrap_or(value);
         let parts: Vec<&str> = value.split(':').filter(|part| !part.is_empty()).collect();
         let is_command = value.contains(' ') && !Path::new(value).exists();
         let is_relative = |part: &str| {
