@@ -132,5 +132,12 @@ fn http_client_of_an_unreachable_host_gets_502() {
         let script = "exec 3<>/dev/tcp/gone.test/80; printf 'GET / HTTP/1.1\\r\\nHost: gone.test\\r\\n\\r\\n' >&3; head -1 <&3";
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "bash", "-c", script]));
         assert_eq!(outcome.stdout.trim_end(), "HTTP/1.1 502 Bad Gateway", "{outcome}");
+        // TLS has an alert for it, and the end of the run says that nothing was refused.
+        let words =
+            ["run", "--", "openssl", "s_client", "-connect", "gone.test:443", "-servername", "gone.test"];
+        let outcome = Outcome::of(&mut place.agentsh(&words));
+        assert!(outcome.stderr.contains("unrecognized name"), "{outcome}");
+        let told = "nothing refused\n  not reached: the agent -> gone.test:443 (the name does not exist, or has no address)";
+        assert!(outcome.stderr.contains(told), "{outcome}");
     }
 }

@@ -21,8 +21,8 @@ use super::judge::{self, PermittedConnection, Stop};
 use super::permit::{Permit, refusal, wanted};
 use super::protocol_detection::{Closed, Reading};
 use super::reason::Reason;
-use super::refuse::{CloseReply, refuse, tell};
-use super::resolve::Resolver;
+use super::refuse::{CloseReply, UNRECOGNIZED_NAME, refuse, tell};
+use super::resolve::{ResolveError, Resolver};
 use super::socket::Socket;
 use super::traffic::Traffic;
 use crate::store::words::ConnectionState;
@@ -129,8 +129,9 @@ async fn connection<R: Recorder + 'static>(
                 detail.clone_from(&why);
             }
             egress.record.record(event);
-            // HTTP gets an error response; other protocols see a broken connection.
+            // HTTP gets an error response; other protocols see a broken connection, TLS at least that the name is unknown.
             let reply = match protocol {
+                "tls" if why == ResolveError::NotFound.to_string() => CloseReply::Alert(UNRECOGNIZED_NAME),
                 "http" => {
                     CloseReply::Http(502, format!("agentsh: no connection to '{}': {why}", permit.shown))
                 }

@@ -73,6 +73,7 @@ impl Summary {
         facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
         facts.extend(self.withheld().into_iter().map(|text| format!("withheld: {text}")));
         facts.extend(self.refused_connections_short());
+        facts.extend(self.not_reached());
         facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
         facts.extend(self.advisories().into_iter().map(|text| format!("advisory: {text}")));
         let unsound = self.bundles.values().filter(|bundle| bundle.state != BundleState::InForce);

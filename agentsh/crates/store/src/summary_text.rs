@@ -175,6 +175,16 @@ impl Summary {
         lines.collect()
     }
 
+    /// Allowed hosts to which no connection could be made, which a program may take for a refusal.
+    pub(super) fn not_reached(&self) -> Vec<String> {
+        let failed = self.connections.values().filter(|found| found.closed == 0 && found.failed > 0);
+        let lines = failed.map(|found| {
+            let (who, host) = (owner(found.server_id.as_ref()), line(&found.host));
+            format!("not reached: {who} -> {host}:{} ({})", found.port, line(&found.detail))
+        });
+        lines.collect()
+    }
+
     pub(super) fn refused_connections(&self) -> Vec<String> {
         let lines = self.refused_connections.values().map(|found| {
             let port = if found.port == 0 { String::new() } else { format!(":{}", found.port) };
