@@ -1,6 +1,7 @@
 //! However a session ends, a server has its input closed, gets SIGTERM after a grace period, and is killed after
 //! another; and its exit is then not reported as a crash.
 
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -153,4 +154,54 @@ fn calls_to_a_proxy_finish_when_its_input_has_ended() {
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("slept"), "{text} {errors}");
     assert_eq!(output.status.code(), Some(0), "{errors}");
+}
+
+/// What hangs here is the record's database, which another process locks.
+#[test]
+fn a_second_signal_ends_a_run_whose_end_hangs() {
+    for mode in Mode::all() {
+        for last in [Signal::SIGTERM, Signal::SIGINT] {
+            let place = Place::new(mode);
+            let mut command =
+                place.agentsh(&["run", "--quiet", "--", "sh", "-c", "touch started; read line"]);
+            let mut child = command
+                .stdin(std::process::Stdio::piped())
+                .stderr(std::process::Stdio::piped())
+                .process_group(0)
+                .spawn()
+                .unwrap();
+            let pid = Pid::from_raw(child.id().cast_signed());
+            let patience = crate::support::patience(Duration::from_secs(10));
+            let begun = Instant::now();
+            while !place.project.join("started").exists() && begun.elapsed() < patience {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let database =
+                rusqlite::Connection::open(place.home.join(".local/state/agentsh/agentsh.db")).unwrap();
+            database.busy_timeout(patience).unwrap();
+            database.execute_batch("BEGIN EXCLUSIVE").unwrap();
+            drop(child.stdin.take());
+            std::thread::sleep(Duration::from_secs(1));
+            assert_eq!(child.try_wait().unwrap(), None, "{mode:?} its end does not hang");
+            for signal in [Signal::SIGTERM, last] {
+                kill(pid, signal).unwrap();
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            let begun = Instant::now();
+            let ended = loop {
+                if let Some(ended) = child.try_wait().unwrap() {
+                    break ended.code();
+                }
+                assert!(begun.elapsed() < patience, "{mode:?} {last}: it hangs");
+                std::thread::sleep(Duration::from_millis(50));
+            };
+            let mut said = String::new();
+            std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+            assert_eq!(ended, Some(128 + last as i32), "{mode:?} {said}");
+            assert!(said.contains("ended by a second signal"), "{mode:?} {said}");
+            drop(database);
+            // The record goes on.
+            Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "true"])).expect_code(0);
+        }
+    }
 }

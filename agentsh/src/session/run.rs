@@ -411,9 +411,8 @@ async fn until_exit(
             _ = user2.recv() => child.signal(Signal::USR2),
         }
     };
-    if reclaim_terminal() {
-        signals::pass_on(code);
-    }
+    let own = if reclaim_terminal() { signals::pass_on(code) } else { 0 };
+    signals::end_after(own + if asked > 0 { 1 } else { 2 })?;
     drop(over);
     let ended = process.finish(code, cause).await;
     if ended.cause == ExitCause::MemoryLimit {

@@ -1,6 +1,9 @@
 //! Signals to agentsh, and the foreground of the terminal.
 
+use std::time::Duration;
+
 use agentsh_base::{paragraph, proc_file};
+use agentsh_host::standard_error::say;
 use nix::unistd::Pid;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -44,6 +47,36 @@ pub(super) fn end() -> Result<impl Future<Output = u8>, SignalSetupError> {
     })
 }
 
+/// For what still waits after the last request to end: an ordinary end is much shorter.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// From now on so many SIGTERM or SIGINT end this process, should its end hang. What is not compared then is left to the
+/// next run, as after SIGKILL.
+///
+/// # Errors
+/// When signals cannot be received.
+pub(super) fn end_after(mut requests: u32) -> Result<(), SignalSetupError> {
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let mut terminate = listen(SignalKind::terminate())?;
+    agentsh_base::task::spawn_local(async move {
+        loop {
+            let status = tokio::select! {
+                _ = interrupt.recv() => 130,
+                _ = terminate.recv() => 143,
+            };
+            requests = requests.saturating_sub(1);
+            if requests == 0 {
+                tokio::time::sleep(CLOSE_TIMEOUT).await;
+                say(
+                    "agentsh: ended by a second signal before its end was complete; the next run checks what is left",
+                );
+                std::process::exit(status);
+            }
+        }
+    });
+    Ok(())
+}
+
 /// Serves a client to its end and returns `serving`'s result, or a signal's exit status. On a signal `hang_up` ends
 /// the client's input, and servers end as usual; a second signal ends the wait.
 ///
@@ -59,6 +92,7 @@ pub(super) async fn serve_until_end<T>(
         code = end()? => code,
     };
     let again = end()?;
+    end_after(1)?;
     hang_up();
     tokio::select! {
         _served = serving => {}
@@ -98,15 +132,14 @@ pub(super) fn has_terminal() -> bool {
 }
 
 /// A key that ended the agent was meant for the whole job, but reached only the agent's group. A script's shell ends
-/// like the program it waits for.
-pub(super) fn pass_on(status: u8) {
+/// like the program it waits for. Returns how many signals this process gets.
+pub(super) fn pass_on(status: u8) -> u32 {
     use nix::sys::signal::{Signal as NixSignal, kill};
     let signal = [NixSignal::SIGINT, NixSignal::SIGQUIT];
     let signal = signal.into_iter().find(|signal| i32::from(status) == 128 + *signal as i32);
-    if let Some(signal) = signal {
-        // This process handles both.
-        let _ = kill(nix::unistd::Pid::from_raw(0), signal);
-    }
+    // This process handles both.
+    let passed = signal.map(|signal| kill(nix::unistd::Pid::from_raw(0), signal));
+    u32::from(passed.is_some() && status == 130)
 }
 
 /// Takes the terminal back from the agent's process group. Returns whether it did. A background job leaves the
