@@ -156,6 +156,75 @@ fn another_program_under_the_same_name_is_refused() {
     refused(&place, &other, &other);
 }
 
+/// A server that the user started without a name is the file, not the file's name.
+#[test]
+fn servers_of_two_projects_with_the_same_file_name_have_a_pin_each() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let start = |project: &str, words: &[&str]| {
+            let mut command = place.agentsh(&["mcp", "run"]);
+            let mut peer = Peer::start(command.args(words).current_dir(place.home.join(project)));
+            peer.ask("ping", json!({}));
+            peer.line_within(crate::support::patience(std::time::Duration::from_secs(10)));
+            peer.finish().1
+        };
+        let write = |project: &str, said: &str| {
+            let file = place.home.join(project).join("server");
+            place.script(file, &format!("#!/bin/sh\necho said-{said} >&2\n{ANSWER}"));
+        };
+        let (typed, by_shell, named): (&[&str], &[&str], &[&str]) =
+            (&["--", "./server"], &["--", "sh", "server"], &["--id", "server", "--", "./server"]);
+        for project in ["old", "one", "two"] {
+            write(project, project);
+        }
+        // As an earlier version pinned it.
+        assert!(start("old", named).contains("said-old"), "{mode:?}");
+        for project in ["one", "two", "old", "one", "two"] {
+            for words in [typed, by_shell] {
+                let errors = start(project, words);
+                assert!(errors.contains(&format!("said-{project}")), "{mode:?} {project} {errors}");
+            }
+        }
+        for project in ["two", "old"] {
+            write(project, "evil");
+            let errors = start(project, typed);
+            assert!(!errors.contains("said-evil"), "{mode:?} {project} {errors}");
+            assert!(errors.contains("differs from its pin"), "{mode:?} {project} {errors}");
+        }
+        assert!(start("one", typed).contains("said-one"), "{mode:?}");
+        let directory = place.home.join("two").display().to_string();
+        agentsh(&place, &["mcp", "pins", "trust", "--server", "server", "--scope", &directory])
+            .expect_code(0);
+        assert!(start("two", typed).contains("said-evil"), "{mode:?}");
+        assert!(!start("one", named).contains("said-one"), "{mode:?}: a given name is one server");
+    }
+}
+
+/// The same for a program of a project's own virtual environment.
+#[test]
+fn programs_of_two_virtual_environments_have_a_pin_each() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return crate::support::skip("python3 is not installed");
+    }
+    let place = Place::new(Mode::Invoker);
+    let make = "for name in one two; do mkdir -p ~/$name; cd ~/$name; python3 -m venv --without-pip .venv
+        at=.venv/lib/python3.$(python3 -c 'import sys; print(sys.version_info[1])')/site-packages/$name-0.1.dist-info
+        mkdir -p $at; echo '../../../bin/server,,' >$at/RECORD; printf 'Name: %s\nVersion: 0.1\n' $name >$at/METADATA
+        printf '#!%s/.venv/bin/python3\nimport sys; print(\"said-%s\", file=sys.stderr); input()\n' $PWD $name >.venv/bin/server
+        chmod +x .venv/bin/server; done";
+    Outcome::of(place.command("sh").args(["-ec", make])).expect_code(0);
+    for project in ["one", "two", "one"] {
+        let mut command = place.agentsh(&["mcp", "run", "--", ".venv/bin/server"]);
+        let mut peer = Peer::start(command.current_dir(place.home.join(project)));
+        peer.ask("ping", json!({}));
+        peer.line_within(crate::support::patience(std::time::Duration::from_secs(10)));
+        let errors = peer.finish().1;
+        assert!(errors.contains(&format!("said-{project}")), "{project} {errors}");
+    }
+    let listed = agentsh(&place, &["mcp", "pins", "list", "--json"]).expect_code(0).stdout;
+    assert!(listed.contains("pypi:one@0.1") && listed.contains("pypi:two@0.1"), "{listed}");
+}
+
 #[test]
 fn on_change_alert_starts_a_changed_program_with_a_report_and_allow_without() {
     for (word, said) in [("alert", true), ("allow", false)] {

@@ -2,6 +2,7 @@
 //! being learned.
 
 use std::io::Write;
+use std::path::Path;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -93,7 +94,7 @@ fn row<'a>(
         let own = all.iter().filter(|pin| {
             pin.server_id.0 == kept.server
                 && pin.name == name
-                && (pin.scope.is_empty() || pin.scope == kept.project)
+                && (pin.scope.is_empty() || Path::new(&pin.scope).starts_with(&kept.project))
         });
         own.max_by(|one, other| one.at.cmp(&other.at))
     };

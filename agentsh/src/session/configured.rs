@@ -171,6 +171,7 @@ pub fn declarations(context: &Context, policy: &Policy, launch: &Launch) -> BTre
                 from_user,
                 agreed: server.origin.agreed,
                 place,
+                id_is_derived: false,
             }),
             Transport::Remote { url, headers, .. } => Declared::Url(remote::Declaration {
                 id: id.clone(),

@@ -20,6 +20,8 @@ pub struct Declaration {
     pub agreed: bool,
     /// `FILE:LINE`; None for a command line.
     pub place: Option<String>,
+    /// The id comes from the command, not from the user: programs in other places may have the same.
+    pub id_is_derived: bool,
 }
 
 impl Declaration {

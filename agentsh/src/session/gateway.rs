@@ -196,6 +196,7 @@ impl Connector for Carrier {
                     from_user: true,
                     agreed: false,
                     place,
+                    id_is_derived: false,
                 };
                 agentsh_base::task::spawn_local(async move {
                     let server = Server::new(session, declaration, ErrorOutput::Shown);

@@ -284,6 +284,7 @@ fn declared(context: &Context, request: &Request, id: &ServerId) -> Result<Decla
             from_user: true,
             agreed: false,
             place: None,
+            id_is_derived: request.id.is_none(),
         })),
         ServerSource::Url { url, headers } => Ok(Declared::Url(remote::Declaration {
             id,

@@ -1,12 +1,12 @@
 //! Resolves a declaration to the files that will run, compares them with the pin, and records the result.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use agentsh_base::types::ServerId;
 use agentsh_mcp::StartError;
-use agentsh_pin::{Action, PinError, PinnedState, Resolved, Status};
+use agentsh_pin::{Action, Launcher, PinError, PinnedState, Resolved, Status};
 use agentsh_store::Event;
 use agentsh_store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, Texts, TrustedBy};
 use agentsh_store::words;
@@ -20,19 +20,17 @@ use agentsh_host::{Facts, Record};
 /// Limit of files in an event and message.
 const MAX_NAMED: usize = 20;
 
-/// Resolves a server and compares it with its pin.
+/// Resolves a server and compares it with its pin. Also returns the scope of its pins.
 ///
 /// # Errors
 /// For the user: a missing program, or changed files.
-pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<Pinned, StartError> {
+pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(Pinned, String), StartError> {
     let id = &declaration.id;
     let pinning = &session.facts.policy.mcp.pinning;
-    let scope = scope(&session.facts, declaration);
+    let mut scope = scope(&session.facts, declaration);
     let pins = &session.live.servers.pins;
-    let stored = pins
-        .load(id, &scope)
-        .await
-        .map_err(|error| StartError::permanent(format!("cannot read the pins: {error}")))?;
+    let unreadable = |error| StartError::permanent(format!("cannot read the pins: {error}"));
+    let mut stored = pins.load(id, &scope).await.map_err(unreadable)?;
     let mut command = command(&session.facts, declaration);
     if stored.is_none() && session.record.agent_runs() {
         // The agent may have put a package there.
@@ -46,6 +44,16 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
             StartError { status, ..StartError::permanent(format!("cannot start server '{id}': {error}")) }
         })?;
     let resolved = &pinned.resolved;
+    // A pin of an earlier version, for this very program, stays where it is.
+    if declaration.id_is_derived
+        && stored
+            .as_ref()
+            .is_none_or(|pin| unversioned(&pin.state.identity) != unversioned(&resolved.identity))
+        && let Some(place) = own_place(&session.facts, resolved, &declaration.command)
+    {
+        scope = place;
+        stored = pins.load(id, &scope).await.map_err(unreadable)?;
+    }
     if !declaration.from_user
         && let Some(path) = installed::out_of_place(resolved, &session.facts.context)
     {
@@ -145,7 +153,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<P
     if let Some(why) = &resolved.unpinned {
         session.record.note(&format!("server '{id}' is only partly pinned: {why}"));
     }
-    Ok(pinned)
+    Ok((pinned, scope))
 }
 
 /// Pins servers without a pin before the agent can write their files. What cannot be pinned now is not pinned later
@@ -288,6 +296,30 @@ fn texts(resolved: &Resolved) -> Texts {
         texts.insert(hash, content);
     }
     texts
+}
+
+/// Where a program is whose name does not tell which one it is: the directory of its file or of the project's virtual
+/// environment, or the working directory. None for an installed package, and for a program that was found in PATH.
+fn own_place(facts: &Facts, resolved: &Resolved, command: &str) -> Option<String> {
+    let directory = resolved.cwd.as_deref().unwrap_or(&facts.context.directory);
+    let program = resolved.program.as_path();
+    let is_found = !command.contains('/');
+    let mut own = resolved.cwd.iter().chain([&facts.context.project]);
+    let place = match resolved.identity.split_once(':')? {
+        ("npm" | "pypi", _) if own.any(|own| program.starts_with(own)) => program.ancestors().nth(3)?,
+        ("npm" | "pypi", _) => return None,
+        ("file", file) if is_found && Path::new(file) == program => return None,
+        ("file", _) if is_found && resolved.launcher == Launcher::Shebang => return None,
+        ("file", file) => Path::new(file).parent()?,
+        _ => directory,
+    };
+    Some(place.display().to_string())
+}
+
+/// A package without its version.
+fn unversioned(identity: &str) -> &str {
+    let is_package = ["npm:", "pypi:"].iter().any(|kind| identity.starts_with(kind));
+    identity.rsplit_once('@').filter(|_| is_package).map_or(identity, |(name, _)| name)
 }
 
 /// A pin of the user's server applies everywhere, a project server's in its project.

@@ -72,11 +72,6 @@ impl Server {
             .map_or_else(ProcessPolicy::server_default, |server| server.process.clone());
         Self { session, declaration, process, error_output, starts: 0, failure: Rc::default() }
     }
-
-    /// The pinned program; refused if it differs from its pin.
-    async fn pinned(&self) -> Result<Pinned, StartError> {
-        pinning::check(&self.session, &self.declaration).await
-    }
 }
 
 impl Upstream for Server {
@@ -109,8 +104,8 @@ impl Server {
     async fn launch(&mut self) -> Result<Running<pipe::Sender, pipe::Receiver>, StartError> {
         let session = Rc::clone(&self.session);
         let id = &self.declaration.id;
-        let Pinned { resolved, files, descriptors } = self.pinned().await?;
-        let scope = pinning::scope(&session.facts, &self.declaration);
+        let (pinned, scope) = pinning::check(&session, &self.declaration).await?;
+        let Pinned { resolved, files, descriptors } = pinned;
         advisories::check(&session, id, &scope, advisories::Launch::Command(&resolved)).await?;
         // Other arguments may change the interface.
         let basis = interface_pins::basis(&resolved.digest, &self.declaration.args);

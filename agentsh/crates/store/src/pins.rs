@@ -26,7 +26,8 @@ pub type Texts = BTreeMap<String, Vec<u8>>;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PinState {
     pub server_id: ServerId,
-    /// Path of the project that configures the server; empty for a server of the user's own configuration.
+    /// Path of the project that configures the server, or of the directory of a program that the user started without a
+    /// name for it; empty for a server of the user's own configuration.
     pub scope: String,
     /// Absolute path of the program.
     pub program: String,

@@ -159,7 +159,17 @@ fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, UpstreamKi
         let upstream = match server.way {
             ServerTransport::Command { command, args, env } => {
                 let (id, agreed) = (id.clone(), false);
-                let declaration = Declaration { id, command, args, env, cwd: None, from_user, agreed, place };
+                let declaration = Declaration {
+                    id,
+                    command,
+                    args,
+                    env,
+                    cwd: None,
+                    from_user,
+                    agreed,
+                    place,
+                    id_is_derived: false,
+                };
                 UpstreamKind::Program(Box::new(Server::new(session, declaration, ErrorOutput::Shown)))
             }
             ServerTransport::Url { url, headers } => {
