@@ -1,6 +1,7 @@
 //! Programs may remove and move repositories that they created or that are nested in the project. The guards are mounts, which
 //! they cannot remove; the session unmounts them (decision 750).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -173,16 +174,25 @@ impl Guarded {
         if touch == FileEffect::RemovesDirectory && !is_private && !stubs::has_only_stubs(state, path) {
             return Some((Err(Errno::NOTEMPTY), None));
         }
-        let is_guard = self.is_guarded(path) || self.names.lock().directories.contains(path);
+        let mut lost: BTreeSet<PathBuf> =
+            self.is_guarded(path).then(|| path.to_owned()).into_iter().collect();
         let mut names = self.names.lock();
+        let guards = names.files.iter().chain(&names.directories);
+        lost.extend(guards.filter(|guard| guard.starts_with(path)).cloned());
         // What cannot be kept is not removed.
         let text = entry.as_deref().map_or(Ok(None), |entry| names.lose(entry, aside, state)).ok()?;
-        let is_named = || names.baseline.as_ref().is_some_and(|baseline| baseline.is_named(path));
-        if is_guard && entry.as_ref().is_some_and(|entry| !is_part(entry, path) || is_named()) {
-            // In its working tree, where others may name it, or named by another repository.
-            aside.keep_users(path, &Copy::of_own(path)).ok()?;
+        // A guard of the repository's own goes with it. Others may name any other, and obey what comes back at its path.
+        let is_named =
+            |guard: &Path| names.baseline.as_ref().is_some_and(|baseline| baseline.is_named(guard));
+        let is_own =
+            |guard: &PathBuf| entry.as_ref().is_some_and(|entry| is_part(entry, guard)) && !is_named(guard);
+        lost.retain(|guard| !is_own(guard));
+        for guard in lost {
+            if !stubs::is_stub(state, &guard) {
+                aside.keep_users(&guard, &Copy::of_own(&guard)).ok()?;
+            }
             let why = "a guarded file was there, which was removed inside".to_owned();
-            names.expect(path, Named { kind: NamedKind::Directory, why }).ok()?;
+            names.expect(&guard, Named { kind: NamedKind::Directory, why }).ok()?;
         }
         if touch == FileEffect::RemovesDirectory && is_private {
             // The whole copy inside is gone.
