@@ -115,6 +115,55 @@ fn files_that_others_name_are_not_part_of_a_nested_repository() {
     }
 }
 
+/// A directory that git would search for hooks is guarded although it is missing: also where the one around it is removed and made
+/// again, or becomes a link.
+#[test]
+fn missing_hooks_stay_guarded_when_the_directory_around_them_comes_back() {
+    for (mode, place) in places(
+        "git config core.hooksPath x/hooks; git init -q linked; git -C linked config core.hooksPath tools/hooks; \
+         git init -q sub; git -C sub config core.hooksPath tools/hooks; \
+         for name in x linked/tools sub/tools; do mkdir $name; touch $name/mine; done",
+    ) {
+        let outcome = inside(
+            &place,
+            "hook() { mkdir -p $1; (printf '#!/bin/sh\necho evil >>$HOME/ran\n' >$1/post-checkout; chmod 755 $1/post-checkout) 2>/dev/null || true; }; \
+             rm -r x linked/tools sub/tools; hook x/hooks; hook sub/tools/hooks; hook linked/evil/hooks; ln -s evil linked/tools",
+        );
+        outside(
+            &place,
+            "git checkout -q -b c; for name in sub linked; do git -C $name commit -q --allow-empty -m 1; git -C $name checkout -q -b c; done",
+        );
+        assert_eq!(read(&place.home.join("ran")), "", "{mode:?} {outcome}");
+    }
+}
+
+/// Git follows links to the hooks that the user's configuration names for every repository.
+#[test]
+fn hooks_of_a_new_repository_are_set_aside_behind_links() {
+    for (mode, place) in places(
+        "git config --global core.hooksPath tools/hk; git init -q old; \
+         hook() { mkdir -p $1; printf '#!/bin/sh\necho mine >>$HOME/mine\n' >$1/post-checkout; chmod 755 $1/post-checkout; }; \
+         hook e/hk; ln -s e tools; git add e tools; git commit -qm hooks",
+    ) {
+        let outcome = inside(
+            &place,
+            "hook() { mkdir -p $1; printf '#!/bin/sh\necho evil >>$HOME/ran\n' >$1/post-checkout; chmod 755 $1/post-checkout; }; \
+             git init -q above; hook above/e/hk; ln -s e above/tools; git init -q last; mkdir last/tools; hook last/e; ln -s ../e last/tools/hk; \
+             git worktree add -q -f tree b2 2>/dev/null || git worktree add -q -b b2 tree; rm -rf old; git init -q old; hook old/tools/hk; \
+             git worktree add -q -b b3 evil; rm -r evil/e; hook evil/e/hk; git init -q twin; mkdir twin/d; ln -s d twin/docs; sleep 2",
+        );
+        outside(
+            &place,
+            "for name in above last old twin; do git -C $name commit -q --allow-empty -m 1; done; \
+             for name in above last old tree evil; do git -C $name checkout -q -b c-$name; done",
+        );
+        assert_eq!(read(&place.home.join("ran")), "", "{mode:?} {outcome}");
+        // The user's own hooks stay in a second working tree.
+        assert!(place.project.join("tree/tools/hk/post-checkout").exists(), "{mode:?} {outcome}");
+        assert!(place.project.join("twin/docs").is_symlink(), "{mode:?} {outcome}");
+    }
+}
+
 /// What the user had is restored, and never what was made in its place; through no link.
 #[test]
 fn undo_restores_the_users_files_of_a_removed_repository() {

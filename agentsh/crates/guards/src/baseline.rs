@@ -288,7 +288,14 @@ impl Baseline {
 
     /// A repository is known no longer.
     pub(super) fn forget_repository(&mut self, lost: &Identity) {
-        self.repositories.remove(lost);
+        if let Some((directory, _)) = self.repositories.remove(lost) {
+            self.unguard(directory.parent().unwrap_or(&directory));
+        }
+    }
+
+    /// Nothing guards what is at or below a path from now on.
+    pub(super) fn unguard(&mut self, path: &Path) {
+        self.guarded.retain(|guarded| !guarded.starts_with(path));
     }
 
     /// Whether a link leads to a private directory, which is never searched because nobody works in it.

@@ -95,19 +95,30 @@ impl Search<'_> {
             self.host.git_directory(entry).filter(|_| entry.is_file()).unwrap_or_else(|| entry.to_owned());
         let uses: Vec<PathBuf> = self.host.common_directory(&git).into_iter().chain([git]).collect();
         let named = self.baseline.in_repository(&uses);
-        let mut places: BTreeMap<PathBuf, Vec<&Path>> = BTreeMap::new();
+        let mut places: BTreeMap<(PathBuf, &Path), Vec<&Path>> = BTreeMap::new();
         for base in bases {
             for (named, users) in &named {
-                places.entry(plain(&base.join(named))).or_default().extend(*users);
+                places.entry((plain(&base.join(named)), base)).or_default().extend(*users);
             }
         }
-        let is_new = |path: &PathBuf| {
-            !entry.starts_with(path) && !self.baseline.is_guarded(path) && is_in_one_of(path, self.roots)
-        };
-        let found = places.into_iter().filter(|(path, _)| is_new(path)).filter_map(|(path, users)| {
-            let copy = Copy::of_own(&path);
-            let is_users = || users.iter().any(|users| copy.is_part_of(&Copy::of_own(users), self.is_live));
-            (!copy.is_nothing() && !is_users()).then_some((path, copy))
+        let found = places.into_iter().filter_map(|((path, base), users)| {
+            // Git follows a link, and nothing guards what it leads to.
+            let on_the_way = path.ancestors().take_while(|above| above.starts_with(base) && *above != base);
+            let link = on_the_way.filter(|above| above.is_symlink()).last();
+            let is_written = match link.map(Path::parent) {
+                Some(above) => above.is_some_and(|above| is_in_one_of(above, self.roots)),
+                None => is_in_one_of(&path, self.roots),
+            };
+            if !is_written || entry.starts_with(&path) || self.baseline.is_guarded(&path) {
+                return None;
+            }
+            let copy = Copy::behind_links(&path);
+            let is_users =
+                || users.iter().any(|users| copy.is_part_of(&Copy::behind_links(users), self.is_live));
+            if copy.is_nothing() || is_users() {
+                return None;
+            }
+            Some(link.map_or((path.clone(), copy), |link| (link.to_owned(), Copy::of_own(link))))
         });
         found.collect()
     }

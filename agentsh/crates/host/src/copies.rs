@@ -90,6 +90,12 @@ impl Copy {
         Self::of(path).own()
     }
 
+    /// What a program finds at a path that follows links.
+    #[must_use]
+    pub fn behind_links(path: &Path) -> Self {
+        path.canonicalize().map_or(Self::Absent, |real| Self::of_own(&real))
+    }
+
     fn own(self) -> Self {
         match self {
             Self::Unreachable { .. } => Self::Absent,

@@ -51,6 +51,7 @@ impl Watch {
         lost.iter().for_each(|lost| self.check.baseline.forget_repository(lost));
         self.check.baseline.expect(expected);
         for gone in released {
+            self.check.baseline.unguard(&gone);
             self.guards.retain(|mount| !mount.target.starts_with(&gone));
             self.targets.retain(|target| !target.starts_with(&gone));
             self.copies.retain(|target, _| !target.starts_with(&gone));
