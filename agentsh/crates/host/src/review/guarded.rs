@@ -29,6 +29,8 @@ pub struct Guarded {
     commands: BTreeSet<PathBuf>,
     /// The others.
     path: Vec<PathBuf>,
+    /// Paths in each working tree that the user's git runs, or searches for what it runs.
+    in_repositories: BTreeSet<PathBuf>,
 }
 
 /// The paths that a run guards in its project, by its start directory, the home and the environment; relative.
@@ -38,6 +40,8 @@ pub struct GuardedPaths {
     tops: BTreeSet<Name>,
     #[serde(default)]
     commands: BTreeSet<Name>,
+    #[serde(default)]
+    in_repositories: BTreeSet<Name>,
 }
 
 impl GuardedPaths {
@@ -60,6 +64,7 @@ impl GuardedPaths {
             paths: paths.filter_map(below).filter(|path| !path.0.as_os_str().is_empty()).collect(),
             tops: layout.worked_in.iter().filter_map(below).collect(),
             commands: layout.commands.iter().filter_map(below).collect(),
+            in_repositories: layout.in_repositories.iter().cloned().map(Name).collect(),
         }
     }
 
@@ -71,6 +76,7 @@ impl GuardedPaths {
 }
 
 const BY_CONFIGURATION: &str = "runs automatically outside, or names what does";
+const LEADS_AWAY: &str = "leads to other files in place of what runs automatically outside";
 const OF_A_REPOSITORY: &str = "git runs it, or reads in it what to run";
 
 impl Guarded {
@@ -98,6 +104,12 @@ impl Guarded {
                 .chain(of_run.commands.iter().map(|one| one.0.clone()))
                 .collect(),
             path,
+            in_repositories: now
+                .in_repositories
+                .iter()
+                .chain(&of_run.in_repositories)
+                .map(|named| named.0.clone())
+                .collect(),
         }
     }
 
@@ -112,6 +124,29 @@ impl Guarded {
         self.commands.contains(above)
             && trees.project.stamp(path).is_ok_and(|before| before.is_none())
             && self.path.iter().any(|directory| directory.join(name).exists())
+    }
+
+    /// Whether git would run a path, or something behind it, in the repository around it, which may be new.
+    fn is_in_working_tree(&self, path: &Path, now: Option<Kind>, trees: &Trees) -> bool {
+        let is_repository = |top: &Path| {
+            let entry = top.join(".git");
+            [&trees.upper, &trees.project].iter().any(|tree| {
+                tree.stamp(&entry).ok().flatten().is_some_and(|found| found.kind != Kind::Whiteout)
+            })
+        };
+        path.ancestors().skip(1).any(|top| {
+            let below = path.strip_prefix(top).unwrap_or(path);
+            let is_named = |named: &PathBuf| {
+                below.starts_with(named) || now == Some(Kind::Link) && named.starts_with(below)
+            };
+            self.in_repositories.iter().any(is_named) && is_repository(top)
+        })
+    }
+
+    /// Whether a path is on the way to a guarded one, so that a link there leads to another file in its place.
+    fn is_above_guarded(&self, path: &Path) -> bool {
+        let guarded = self.found.keys().chain(&self.tops).chain(&self.commands);
+        guarded.into_iter().any(|guarded| guarded.starts_with(path))
     }
 
     /// Whether a person who names this path includes guarded files, because the path itself is guarded.
@@ -137,7 +172,9 @@ impl Guarded {
             .or_else(|| self.is_command(path, trees).then_some("runs instead of a command of the same name"))
             .or_else(|| {
                 path.ancestors().find_map(|above| self.found.get(above).copied()).filter(|_| !is_sample)
-            })?;
+            })
+            .or_else(|| self.is_in_working_tree(path, now, trees).then_some(OF_A_REPOSITORY))
+            .or_else(|| (now == Some(Kind::Link) && self.is_above_guarded(path)).then_some(LEADS_AWAY))?;
         // An empty directory runs nothing.
         (!is_plain_directory).then(|| why.to_owned())
     }
