@@ -5,7 +5,6 @@
 //! user's proxy, [`client`] speaks HTTP, and [`encoding`] decompresses bodies.
 
 pub mod authorities;
-pub mod base64;
 pub mod client;
 pub mod dial;
 pub mod encoding;
@@ -13,6 +12,7 @@ mod error;
 pub mod post;
 pub mod proxy;
 pub mod resolve;
+pub mod secret_search;
 pub mod socket;
 pub mod special_names;
 pub mod special_use;

@@ -11,11 +11,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use url::{Position, Url};
 
-use super::base64::base64;
 use super::dial::{Timeouts, dial};
 use super::error::HttpError;
 use super::resolve::Lookup;
 use super::target::{Rules, Target};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 /// Longest answer to CONNECT, in bytes.
 const MAX_HEAD: usize = 16 << 10;
@@ -64,7 +65,7 @@ impl Proxy {
         let authorization = (!url.username().is_empty()).then(|| {
             let decoded = |text| percent_decode_str(text).collect();
             let pair: [Vec<u8>; 2] = [url.username(), url.password().unwrap_or_default()].map(decoded);
-            format!("Proxy-Authorization: Basic {}\r\n", base64(&pair.join(&b':')))
+            format!("Proxy-Authorization: Basic {}\r\n", STANDARD.encode(pair.join(&b':')))
         });
         let refused = |()| "the address of the proxy has no host".to_owned();
         url.set_username("").map_err(refused)?;

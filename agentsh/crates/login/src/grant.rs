@@ -8,7 +8,8 @@ use super::ask::{Clients, post};
 use super::error::LoginError;
 use super::flow::{self, Tokens};
 use super::registration::{Authentication, Registered};
-use crate::egress::base64::base64;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 /// Renewed when less than this is left, in seconds, or a tenth of its life if that is shorter.
 const RENEWAL_MARGIN_S: u64 = 60;
@@ -100,7 +101,7 @@ impl Grant {
             (Some(secret), Authentication::Basic) => {
                 let plain = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
                 let both = format!("{}:{}", plain(&self.client.id), plain(secret));
-                header = HeaderValue::from_str(&format!("Basic {}", base64(both.as_bytes()))).ok();
+                header = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(both.as_bytes()))).ok();
             }
             (secret, _) => {
                 form.append_pair("client_id", &self.client.id);

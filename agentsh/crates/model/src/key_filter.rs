@@ -4,20 +4,20 @@ use std::error::Error;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use agentsh_net::credentials::Watch;
+use agentsh_egress::secret_search::SecretSearch;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 
 /// A body that breaks off before a key.
 pub(super) struct KeyFilter<B> {
     body: B,
-    watch: Watch,
+    watch: SecretSearch,
     /// What may begin a key.
     held: Vec<u8>,
     is_over: bool,
 }
 
 impl<B> KeyFilter<B> {
-    pub(super) fn new(body: B, watch: Watch) -> Self {
+    pub(super) fn new(body: B, watch: SecretSearch) -> Self {
         Self { body, watch, held: Vec::new(), is_over: false }
     }
 

@@ -7,9 +7,9 @@ use hyper::header::{COOKIE, HeaderMap, HeaderValue};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Request, Uri};
 
+use agentsh_egress::secret_search::SecretSearch;
 use agentsh_net::allow::is_local;
 use agentsh_net::channel::ChannelTarget;
-use agentsh_net::credentials::Watch;
 use agentsh_policy::domain::{self, Host};
 
 /// Variables in which agents look for a key.
@@ -135,8 +135,8 @@ impl Keys {
     }
 
     /// Searches answers for the keys.
-    pub(super) fn watch(&self) -> Watch {
-        Watch::of_secrets(self.held.borrow().values().map(|key| key.value.as_str()))
+    pub(super) fn watch(&self) -> SecretSearch {
+        SecretSearch::of_secrets(self.held.borrow().values().map(|key| key.value.as_str()))
     }
 
     /// None: there is no placeholder in it.

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use agentsh_egress::base64::base64;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
@@ -47,7 +48,7 @@ impl Authority {
     /// The certificate that sandboxes are to trust, as PEM.
     #[must_use]
     pub fn certificate(&self) -> String {
-        let text = base64(self.issuer.der());
+        let text = STANDARD.encode(self.issuer.der());
         let lines = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
         format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())
     }

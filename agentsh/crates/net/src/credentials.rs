@@ -5,8 +5,9 @@
 
 use std::fmt;
 
+use agentsh_egress::secret_search::SecretSearch;
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD;
 use memchr::memmem::Finder;
 
 use super::http_head::replaces;
@@ -26,8 +27,6 @@ const HEADERS: [&str; 8] = [
     "x-jfrog-art-api",
     "x-nuget-apikey",
 ];
-/// The length of a possible secret at the end of a piece that is held until the next piece.
-const MIN_HELD: usize = 4;
 
 /// A secret, its placeholder and its permitted use.
 #[derive(Clone)]
@@ -204,15 +203,15 @@ impl Broker {
 
     /// Searches bodies for placeholders.
     #[must_use]
-    pub fn watch(&self) -> Watch {
-        Watch::new(vec![self.mark.needle().to_vec()])
+    pub fn watch(&self) -> SecretSearch {
+        SecretSearch::new(vec![self.mark.needle().to_vec()])
     }
 
     /// Searches responses for a host's secrets.
     #[must_use]
-    pub fn watch_answers(&self, host: &str, port: u16) -> Watch {
+    pub fn watch_answers(&self, host: &str, port: u16) -> SecretSearch {
         let own = self.credentials.iter().filter(|one| one.host == host && one.port == port);
-        Watch::of_secrets(own.map(|one| one.secret.as_str()))
+        SecretSearch::of_secrets(own.map(|one| one.secret.as_str()))
     }
 
     fn placeholder(&self, text: &[u8]) -> Option<&str> {
@@ -250,25 +249,6 @@ impl Broker {
     }
 }
 
-/// A text in base64 at any alignment, in both alphabets.
-fn in_base64(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    // Bits of the preceding text affect this many base64 digits.
-    const SHARED: [usize; 3] = [0, 2, 3];
-    let shifted = SHARED.iter().enumerate().flat_map(|(before, shared)| {
-        let bytes = [vec![0; before], text.to_vec()].concat();
-        [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD].map(|alphabet| {
-            let mut digits = alphabet.encode(&bytes).into_bytes();
-            // The following text affects the last digit.
-            if bytes.len() % 3 != 0 {
-                digits.pop();
-            }
-            digits.split_off(*shared)
-        })
-    });
-    let all: std::collections::BTreeSet<Vec<u8>> = shifted.collect();
-    all.into_iter()
-}
-
 /// A placeholder and its form.
 struct FoundPlaceholder<'a> {
     placeholder: &'a str,
@@ -302,67 +282,6 @@ impl FoundPlaceholder<'_> {
             }
         }
         .into_bytes()
-    }
-}
-
-/// Searches a stream for texts, in any fragmentation.
-#[derive(Clone, Debug)]
-pub struct Watch {
-    needles: Vec<Finder<'static>>,
-    longest: usize,
-    /// The last bytes seen.
-    tail: Vec<u8>,
-}
-
-impl Watch {
-    pub(super) fn new(needles: Vec<Vec<u8>>) -> Self {
-        let longest = needles.iter().map(Vec::len).max().unwrap_or(0);
-        let needles = needles.iter().map(|needle| Finder::new(needle).into_owned()).collect();
-        Self { needles, longest, tail: Vec::new() }
-    }
-
-    /// Searches for secrets as they are, in hexadecimal digits and in Base64.
-    #[must_use]
-    pub fn of_secrets<'a>(secrets: impl Iterator<Item = &'a str>) -> Self {
-        let needles = secrets.flat_map(|secret| {
-            let hex: String = agentsh_base::hex(secret.as_bytes());
-            let written = [secret.to_owned(), hex.to_ascii_uppercase(), hex];
-            written.map(String::into_bytes).into_iter().chain(in_base64(secret.as_bytes()))
-        });
-        Self::new(needles.filter(|needle| needle.len() > MIN_HELD).collect())
-    }
-
-    /// Whether there are no secrets to search for.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.needles.is_empty()
-    }
-
-    /// Bytes of the longest text.
-    pub(super) fn longest(&self) -> u64 {
-        self.longest as u64
-    }
-
-    /// Whether a text is in the stream, with this piece.
-    pub fn sees(&mut self, piece: &[u8]) -> bool {
-        if self.needles.is_empty() {
-            return false;
-        }
-        self.tail.extend_from_slice(piece);
-        let found = self.needles.iter().any(|needle| needle.find(&self.tail).is_some());
-        let kept = self.tail.len().min(self.longest.saturating_sub(1));
-        self.tail.drain(..self.tail.len() - kept);
-        found
-    }
-
-    /// The number of last bytes that may begin a text.
-    #[must_use]
-    pub fn begun(&self) -> usize {
-        let begins = |length: &usize| {
-            let end = self.tail.get(self.tail.len() - length..).unwrap_or_default();
-            self.needles.iter().any(|needle| needle.needle().starts_with(end))
-        };
-        (MIN_HELD..=self.tail.len()).rev().find(begins).unwrap_or(0)
     }
 }
 

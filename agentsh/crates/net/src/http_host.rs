@@ -6,11 +6,12 @@
 use std::rc::Rc;
 
 use super::channel::RequestFilter;
-use super::credentials::{Broker, HeadEdit, Watch};
+use super::credentials::{Broker, HeadEdit};
 use super::http_head::{self, Body, ExpectedRequest};
 use super::reason::Reason;
 use crate::policy::{RequestRule, Ruled};
 use crate::types::RuleRef;
+use agentsh_egress::secret_search::SecretSearch;
 
 /// Longest head of a request, in bytes.
 pub const MAX_HEAD: usize = 64 * 1024;
@@ -59,7 +60,7 @@ pub struct Reader {
     answer: Vec<u8>,
     is_first: bool,
     /// Searches bodies for placeholders.
-    watch: Option<Watch>,
+    watch: Option<SecretSearch>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

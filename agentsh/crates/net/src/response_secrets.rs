@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::credentials::Watch;
+use agentsh_egress::secret_search::SecretSearch;
 
 /// Hexadecimal digits of a chunk's length.
 const MAX_DIGITS: usize = 16;
@@ -12,9 +12,9 @@ const MAX_DIGITS: usize = 16;
 #[derive(Debug)]
 pub struct ResponseReader {
     /// The bytes as received.
-    raw: Watch,
+    raw: SecretSearch,
     /// Without chunk headers.
-    joined: Watch,
+    joined: SecretSearch,
     at: ChunkState,
     /// A possible chunk header.
     pending: Vec<u8>,
@@ -40,7 +40,7 @@ enum ChunkState {
 
 impl ResponseReader {
     #[must_use]
-    pub fn new(watch: impl Fn() -> Watch) -> Self {
+    pub fn new(watch: impl Fn() -> SecretSearch) -> Self {
         Self {
             raw: watch(),
             joined: watch(),
@@ -156,7 +156,7 @@ mod tests {
     const SECRET: &str = "ghp_RealSecret0123";
 
     fn answers() -> ResponseReader {
-        ResponseReader::new(|| Watch::new(vec![SECRET.as_bytes().to_vec()]))
+        ResponseReader::new(|| SecretSearch::new(vec![SECRET.as_bytes().to_vec()]))
     }
 
     /// The bytes passed on before the secret was recognised; None: it never was.
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_secret_that_is_itself_like_a_line_of_a_chunk_is_found() {
-        let mut answers = ResponseReader::new(|| Watch::new(vec![b"deadbeef01".to_vec()]));
+        let mut answers = ResponseReader::new(|| SecretSearch::new(vec![b"deadbeef01".to_vec()]));
         assert!(answers.sees(b"HTTP/1.1 200 OK\r\n\r\ndeadbeef01\r\n"));
     }
 

@@ -10,6 +10,8 @@ use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Method, StatusCode};
 
 use crate::egress::client::Response;
+use crate::egress::secret_search::SecretSearch;
+use crate::json;
 
 use super::driver::Link;
 use super::failure::Failure;
@@ -38,34 +40,43 @@ const MAX_KEPT: usize = 8;
 
 /// Values that must not come back: the words of headers with a secret.
 #[derive(Default)]
-pub(crate) struct Secrets(RefCell<VecDeque<Vec<u8>>>);
+pub(crate) struct Secrets {
+    sent: RefCell<VecDeque<String>>,
+    search: RefCell<SecretSearch>,
+}
 
 impl Secrets {
     /// The secrets in headers that the user wrote.
     pub fn of(headers: &HeaderMap) -> Self {
+        const NAMES: [&str; 6] = ["token", "key", "secret", "auth", "session", "cookie"];
         let secrets = Self::default();
-        let is_secret = |name: &str| {
-            name == "authorization"
-                || ["token", "key", "secret", "auth"].iter().any(|part| name.contains(part))
-        };
+        let is_secret = |name: &str| NAMES.iter().any(|part| name.contains(part));
         headers.iter().filter(|(name, _)| is_secret(name.as_str())).for_each(|(_, value)| secrets.add(value));
         secrets
     }
 
     fn add(&self, value: &HeaderValue) {
-        // Behind the name of a scheme, or alone.
-        let word = value.as_bytes().rsplit(|byte| *byte == b' ').next().unwrap_or_default();
-        let mut kept = self.0.borrow_mut();
-        if word.len() >= MIN_LENGTH && !kept.iter().any(|known| known == word) {
-            kept.push_back(word.to_vec());
+        let text = String::from_utf8_lossy(value.as_bytes());
+        // Behind the name of a scheme, or alone; of cookies each.
+        let cookies = text.split("; ").filter_map(|cookie| cookie.split_once('=')).map(|(_, value)| value);
+        let words = text.rsplit(' ').take(1).chain(cookies);
+        let mut sent = self.sent.borrow_mut();
+        for word in words.filter(|word| word.len() >= MIN_LENGTH) {
+            if !sent.iter().any(|known| known == word) {
+                sent.push_back(word.to_owned());
+            }
         }
-        if kept.len() > MAX_KEPT {
-            kept.pop_front();
+        while sent.len() > MAX_KEPT {
+            sent.pop_front();
         }
+        self.search.replace(SecretSearch::of_secrets(sent.iter().map(String::as_str)));
     }
 
+    /// Whether a text has a secret, as it is or in a usual encoding. In JSON each letter may be an escape.
     pub fn contains_secret(&self, text: &[u8]) -> bool {
-        self.0.borrow().iter().any(|secret| memchr::memmem::find(text, secret).is_some())
+        let search = self.search.borrow();
+        let unescaped = || std::str::from_utf8(text).map(json::unescape).unwrap_or_default();
+        !search.is_idle() && (search.is_in(text) || search.is_in(unescaped().as_bytes()))
     }
 }
 
