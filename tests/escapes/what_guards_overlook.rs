@@ -474,7 +474,8 @@ fn hooks_that_git_finds_by_the_users_settings_are_read_only() {
         says("dotfiles/git", "hooksPath", "by-xdg");
         fs::create_dir_all(place.home.join("settings/git")).unwrap();
         symlink("../../dotfiles/git", place.home.join("settings/git/config")).unwrap();
-        place.write(place.home.join(".gitconfig"), "[filter \"x\"]\n\tclean = V=1 sh tools/clean %f\n");
+        place.write(place.home.join(".gitconfig"), "[filter \"x\"]\n\tclean = V=1 sh tools/clean %f\n\
+             [difftool \"x\"]\n\tcmd = ./diff/tool $LOCAL\n[alias]\n\tyy = \"!f() { V=1 ./yy/run; }; f\"\n\tzz = !cat plain/notes\n");
         place.set("GIT_EXTERNAL_DIFF", "./external");
         says("of-another/gitconfig", "hooksPath", "by-other");
         place.set("XDG_CONFIG_HOME", place.home.join("settings").display().to_string());
@@ -496,7 +497,8 @@ fn hooks_that_git_finds_by_the_users_settings_are_read_only() {
                       echo evil >> $at/by-$name/pre-commit; done; mkdir -p $at/template/hooks; \
                       echo evil > $at/template/hooks/pre-commit; echo evil > $at/monitor; mkdir -p $at/plain \
                       $at/tools; echo evil > $at/tools/clean; echo evil > $at/external; \
-                      echo work > $at/plain/file; done; true";
+                      mkdir $at/diff $at/yy; echo evil > $at/diff/tool; echo evil > $at/yy/run; \
+                      echo work | tee $at/plain/file > $at/plain/notes; done; true";
         let outcome = run(&place, script).expect_code(0);
         for at in [".", "nested"] {
             let read = |name: &str| fs::read_to_string(place.project.join(at).join(name)).unwrap_or_default();
@@ -508,10 +510,12 @@ fn hooks_that_git_finds_by_the_users_settings_are_read_only() {
                 "monitor",
                 "tools/clean",
                 "external",
+                "diff/tool",
+                "yy/run",
             ] {
                 assert_eq!(read(name), "", "{mode:?} {at}/{name} {outcome}");
             }
-            assert_eq!(read("plain/file"), "work\n", "{outcome}");
+            assert_eq!(read("plain/file") + &read("plain/notes"), "work\nwork\n", "{outcome}");
         }
         assert!(!place.project.join("template").exists(), "what kept the place is gone");
     }
@@ -650,6 +654,13 @@ fn files_named_in_any_form_or_still_missing_are_guarded() {
         place.write(home(".ssh/config"), "Include ~/project/ssh.d/*\n");
         place.write(home(".tmux.conf"), "source-file -q ~/project/tmux/*.conf\n");
         place.write(home(".vimrc"), "set runtimepath+=~/project/vim\n");
+        place.write(home(".inputrc"), "$include ~/project/keys\n");
+        place.set("XDG_CONFIG_HOME", home("settings").display().to_string());
+        place.write(home("settings/fish/conf.d/a.fish"), "source ~/project/a.fish\n");
+        place.write(
+            home("settings/systemd/user/a.service.d/own.conf"),
+            "[Service]\nExecStart=-@%h/project/served x\n",
+        );
         place.write(home(".npmrc"), format!("script-shell={}/shell\n", place.project.display()));
         place.write(
             home(".claude/settings.json"),

@@ -53,7 +53,8 @@ impl GitConfig {
     /// Paths of hooks and programs, as written.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         let programs = self.programs.iter().filter_map(|command| program_of(command));
-        self.hooks.iter().map(String::as_str).chain(programs)
+        let started = self.commands.iter().flat_map(|command| started_by(command));
+        self.hooks.iter().map(String::as_str).chain(programs).chain(started)
     }
 
     /// Adds one variable.
@@ -88,6 +89,23 @@ impl GitConfig {
 pub fn program_of(command: &str) -> Option<&str> {
     let mut words = command.split(|letter: char| letter.is_whitespace() || "!\"';&|()".contains(letter));
     words.find(|word| word.contains('/') && !word.contains('=') && !word.starts_with('-'))
+}
+
+/// Words of shells behind which another command stands, and programs that start the file behind them.
+const BEFORE_COMMANDS: [&str; 17] = [
+    "do", "else", "env", "exec", "if", "then", "while", "bash", "bun", "dash", "deno", "node", "perl",
+    "python", "python3", "ruby", "sh",
+];
+
+/// The files that a value starts if it is a command of a shell: the first words of its parts. Arguments are data.
+pub fn started_by(command: &str) -> impl Iterator<Item = &str> {
+    command.split([';', '&', '|', '(', ')', '{', '}', '\n', '`']).filter_map(|part| {
+        let mut words = part.split_whitespace().map(|word| word.trim_matches(['"', '\'', '!']));
+        let is_before = |word: &&str| {
+            word.is_empty() || word.starts_with('-') || word.contains('=') || BEFORE_COMMANDS.contains(word)
+        };
+        words.find(|word| !is_before(word)).filter(|word| word.contains('/') && !word.contains("://"))
+    })
 }
 
 /// The name as in git's own commands.
@@ -555,6 +573,15 @@ mod tests {
 
     fn hooks(text: &str) -> Vec<String> {
         parse(text).hooks
+    }
+
+    #[test]
+    fn command_of_any_key_starts_the_first_word_of_each_part() {
+        let started = |command: &'static str| started_by(command).collect::<Vec<_>>();
+        assert_eq!(started("./tools/x $LOCAL"), ["./tools/x"]);
+        assert_eq!(started("!f() { A=b sh -e ./tools/x a/b; }; f | t/y"), ["./tools/x", "t/y"]);
+        assert_eq!(started("if t/a; then \"t/b\"; fi && cat notes/todo"), ["t/a", "t/b"]);
+        assert!(started("!cat notes/todo").is_empty() && started("https://a.example/b").is_empty());
     }
 
     #[test]

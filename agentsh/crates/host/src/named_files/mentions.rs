@@ -29,8 +29,10 @@ const OF_SHELLS: [&str; 10] = [
     ".config/fish/config.fish",
 ];
 /// Of other programs.
-const OF_PROGRAMS: [&str; 17] = [
+const OF_PROGRAMS: [&str; 21] = [
+    ".inputrc",
     ".ssh/config",
+    ".ssh/rc",
     ".gnupg/gpg.conf",
     ".gnupg/gpg-agent.conf",
     ".npmrc",
@@ -44,14 +46,22 @@ const OF_PROGRAMS: [&str; 17] = [
     ".config/nvim/init.vim",
     ".emacs",
     ".emacs.d/init.el",
+    ".config/emacs/init.el",
     ".gdbinit",
     ".config/Code/User/settings.json",
+    ".config/Code/User/tasks.json",
     ".config/zed/settings.json",
 ];
 /// Of agents: what their hooks start. Servers are not among it: what they run is pinned, and who develops one writes it.
-const OF_AGENTS: [&str; 2] = [".claude/settings.json", ".codex/config.toml"];
-/// Directories of them.
-const DIRECTORIES: [&str; 2] = [".config/systemd/user", ".config/autostart"];
+const OF_AGENTS: [&str; 3] = [".claude/settings.json", ".codex/config.toml", ".gemini/settings.json"];
+/// Directories of them, also of drop-ins.
+const DIRECTORIES: [&str; 5] = [
+    ".config/autostart",
+    ".config/environment.d",
+    ".config/fish/conf.d",
+    ".config/fish/functions",
+    ".config/systemd/user",
+];
 /// Of one configuration, of files in one directory, and of files that others load.
 const MAX_BYTES: u64 = 1 << 20;
 const MAX_ENTRIES: usize = 200;
@@ -152,13 +162,22 @@ pub(super) struct Reading {
 impl NamedFiles<'_> {
     pub(super) fn read_configurations(&mut self, host: &CachedHost<'_>) {
         let home = self.context.home.clone();
-        let of_shells = OF_SHELLS.iter().map(|path| (Writer::Shell, home.join(path)));
-        let of_programs = OF_PROGRAMS.iter().chain(&OF_AGENTS).map(|path| (Writer::Program, home.join(path)));
+        let moved = self.context.env.get("XDG_CONFIG_HOME").filter(|path| path.starts_with('/'));
+        let place = |path: &str| match (moved, path.strip_prefix(".config/")) {
+            (Some(moved), Some(below)) => Path::new(moved).join(below),
+            _ => home.join(path),
+        };
+        let of_shells = OF_SHELLS.iter().map(|path| (Writer::Shell, place(path)));
+        let of_programs = OF_PROGRAMS.iter().chain(&OF_AGENTS).map(|path| (Writer::Program, place(path)));
         let mut files: Vec<_> = of_shells.chain(of_programs).filter(|(_, path)| host.is_file(path)).collect();
-        for directory in DIRECTORIES.map(|directory| home.join(directory)) {
+        let mut directories = DIRECTORIES.map(place).to_vec();
+        while let Some(directory) = directories.pop() {
             let names = host.exists(&directory).then(|| host.names(&directory)).flatten().unwrap_or_default();
             let entries = names.into_iter().take(MAX_ENTRIES).map(|(name, _)| directory.join(name));
-            files.extend(entries.map(|path| (Writer::Program, path)));
+            let is_dropins = |path: &Path| path.extension().is_some_and(|end| end == "d");
+            let (below, entries): (Vec<_>, Vec<_>) = entries.partition(|path| is_dropins(path));
+            directories.extend(below.into_iter().filter(|_| !is_dropins(&directory)));
+            files.extend(entries.into_iter().map(|path| (Writer::Program, path)));
         }
         self.read_all(files);
         for (name, value) in &self.context.env {
@@ -240,6 +259,10 @@ impl NamedFiles<'_> {
         text = text.replace(")/", ") ./").replace("~+/", "./");
         for of_home in ["${HOME}/", "$HOME/", "%h/"] {
             text = text.replace(of_home, "~/");
+        }
+        // systemd.service(5): what may stand before the path of a program.
+        if let Some((name, value)) = text.split_once('=').filter(|(name, _)| name.starts_with("Exec")) {
+            text = format!("{name}={}", value.trim_start_matches(['-', '@', '+', '!', ':']));
         }
         let roots = self.roots.iter().flat_map(|root| [root.display().to_string(), self.shown(root)]);
         for root in roots.filter(|root| root.contains(' ')) {

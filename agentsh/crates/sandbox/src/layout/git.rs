@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::{Builder, Stub};
-use crate::git_config::{GitConfig, program_of};
+use crate::git_config::{GitConfig, program_of, started_by};
 use crate::host::{PathKind, Repositories, plain, repository_names};
 use crate::plan::{Access, Kind, NodeContent};
 use crate::policy::builtin_paths;
@@ -322,6 +322,13 @@ impl Builder<'_> {
             let path = self.named_by_git(program, worktree);
             if self.may_be_written(&path) && self.host.look(&path).is_none() {
                 self.add_stub(&path, Stub::File);
+            }
+        }
+        for program in said.commands.iter().flat_map(|command| started_by(command)) {
+            let path = self.named_by_git(program, worktree);
+            if self.may_be_written(&path) && self.host.look(&path).is_none() {
+                let why = "git's configuration names it as a command".to_owned();
+                self.layout.expected.entry(path).or_insert(Named { kind: NamedKind::File, why });
             }
         }
         for hooks in &hooks {
