@@ -106,6 +106,37 @@ fn offered_tools_are_pinned_while_the_session_lives() {
     second.finish();
 }
 
+/// agentsh lists the tools itself before the first call.
+#[test]
+fn call_of_a_client_that_never_lists_is_judged_by_the_definition() {
+    let place = Place::new(Mode::Invoker);
+    let policy = |first: bool| {
+        place.user_policy(&format!(
+            "version: 1\nsandbox: {{mcp: {{version_pinning: {{auto_trust_first: {first}, pin_binary: false}}}}}}\n"
+        ));
+    };
+    offer(&place, &json!([tool("read", "Reads.")]), "x");
+    let calls = || {
+        let mut command = place.agentsh(&["mcp", "run", "--id", "s", "--"]);
+        let mut peer = Peer::start(command.arg(place.home.join("server")));
+        peer.shake_hands();
+        let answers = ["read", "other"].map(|name| peer.call(name, json!({})).to_string());
+        peer.finish();
+        answers
+    };
+    policy(false);
+    assert!(calls()[0].contains("never trusted"), "{:?}", calls());
+    pins(&place, &["trust", "--server", "s"]).expect_code(0);
+    let [read, other] = calls();
+    assert!(read.contains("ran"), "{read}");
+    assert!(other.contains("did not list a tool of this name"), "{other}");
+    pins(&place, &["reset", "--all"]).expect_code(0);
+    policy(true);
+    assert!(calls()[0].contains("ran"), "{:?}", calls());
+    place.write(place.project.join("tools"), json!([tool("read", "Reads and sends.")]).to_string());
+    assert!(calls()[0].contains("its definition changed"), "{:?}", calls());
+}
+
 pub fn pins(place: &Place, words: &[&str]) -> Outcome {
     Outcome::of(place.agentsh(&["mcp", "pins"]).args(words))
 }

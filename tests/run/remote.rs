@@ -10,7 +10,13 @@ use crate::support::http_server::{Asked, End, HttpServer, Reply, handshake};
 use crate::support::sandbox::script;
 use crate::support::{Mode, Peer, Place, eventually, patience};
 
+/// Unless the test has a policy, nothing is judged by definitions, so that agentsh lists no tools by itself.
 fn peer(place: &Place, server: &HttpServer, words: &[&str]) -> Peer {
+    if !place.home.join(".config/agentsh/policy.yaml").exists() {
+        place.user_policy(
+            "version: 1\nsandbox: {mcp: {version_pinning: {enabled: false}, content: {definitions: off}}}\n",
+        );
+    }
     let mut command = place.agentsh(&["mcp", "run", "--id", "far", "--url", &server.url()]);
     command.args(words);
     Peer::start(&mut command)
@@ -58,6 +64,38 @@ fn remote_session_is_kept_and_ended() {
     assert_eq!(tools[0]["server_id"], "far", "{tools:?}");
     let all = place.listed(&["mcp", "events", "--json"]);
     assert!(!json!(all).to_string().contains("t0ken-of-the-user"));
+}
+
+/// An encoder of JSON may escape each letter.
+#[test]
+fn users_token_in_an_answer_is_withheld_however_it_is_written() {
+    let place = Place::new(Mode::Invoker);
+    place.set("FAR_TOKEN", "t0ken/of+the=user");
+    let server = HttpServer::start(|asked| {
+        handshake(asked).unwrap_or_else(|| {
+            let said = match asked.message()["params"]["name"].as_str().unwrap() {
+                "plain" => "t0ken/of+the=user",
+                "php" => r"t0ken\/of+the=user",
+                "net" => r"t0ken/of\u002Bthe=user",
+                "any" => r"\u00740ken\/o\u0066+the=user",
+                "base64" => "Rm9yIHlvdTogdDBrZW4vb2YrdGhlPXVzZXI=",
+                _ => r"t0ken\/of",
+            };
+            let id = &asked.message()["id"];
+            let answer = format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"{said}"}}]}}}}"#
+            );
+            Reply::json(answer)
+        })
+    });
+    let mut peer = peer(&place, &server, &["--header", "Authorization: Bearer ${FAR_TOKEN}"]);
+    peer.shake_hands();
+    for name in ["plain", "php", "net", "any", "base64"] {
+        let answer = peer.call(name, json!({}));
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("contains the credential"), "{name} {answer}");
+    }
+    assert_eq!(peer.text("half", json!({})), "t0ken/of");
 }
 
 #[test]

@@ -427,8 +427,7 @@ impl Bridges {
         let (interfaces, server) = (self.session.live.servers.interfaces.clone(), options.server.clone());
         options.known =
             agentsh_mcp::KnownTools(Rc::new(move |tool, offered| interfaces.hash_of(&server, tool, offered)));
-        let (interfaces, server) = (self.session.live.servers.interfaces.clone(), options.server.clone());
-        options.has_trusted = agentsh_mcp::HasTrustedTools(Rc::new(move || interfaces.knows_tools(&server)));
+        options.lists_first = policy.judges_by_definition();
         options.released = Some(self.session.live.servers.interfaces.released(&options.server));
         let interfaces = self.session.live.servers.interfaces.clone();
         options.displaced =

@@ -165,14 +165,6 @@ impl InterfacePins {
         hashes.all(|hash| hash == first).then(|| first.to_owned())
     }
 
-    /// Whether tools of a server were trusted, in this session or before.
-    #[must_use]
-    pub fn knows_tools(&self, server: &ServerId) -> bool {
-        let state = self.0.borrow();
-        let known = state.servers.get(server);
-        known.is_some_and(|known| known.pins.keys().any(|(kind, _)| *kind == Offered::Tool))
-    }
-
     /// Stores new observations, and reports a failure.
     pub async fn keep(&self, store: &PinStore, tell: impl Fn(&str)) {
         if let Err(error) = self.flush(store).await {

@@ -100,7 +100,7 @@ impl<R: Recorder> Connection<R> {
         !self.tools.contains_key(tool)
             && !self.listing.complete
             && !matches!(self.phase, Phase::Refused(_) | Phase::Failed(..))
-            && (self.listing.seen || (self.options.has_trusted.0)())
+            && (self.listing.seen || self.options.lists_first)
     }
 
     /// Lists the tools before a call of any server is judged by their names, unless they were listed. Whether that takes

@@ -45,8 +45,8 @@ pub struct Options {
     pub redact: fn(&Json<'_>) -> Value,
     /// Hashes of tools from earlier connections.
     pub known: KnownTools,
-    /// Whether this server had trusted tools before. If so, a call of an unlisted tool waits for a listing.
-    pub has_trusted: HasTrustedTools,
+    /// Calls are judged by the definitions of their tools: one of a tool that was not listed waits for a listing.
+    pub lists_first: bool,
     /// Start of rate limits, the same for all connections of a session.
     pub epoch: Instant,
     /// Asked about every call that all checks allow. Then serve inside a `LocalSet`.
@@ -80,10 +80,6 @@ type HashOf = dyn Fn(&str, (&str, &Json<'_>)) -> Option<String>;
 #[derive(Clone)]
 pub struct KnownTools(pub Rc<HashOf>);
 
-/// Whether a server had trusted tools before this connection.
-#[derive(Clone)]
-pub struct HasTrustedTools(pub Rc<dyn Fn() -> bool>);
-
 /// Returns JSON to add to each result of a server.
 #[derive(Clone)]
 pub struct ResultNotice(pub Rc<ServerNoticeFn>);
@@ -104,7 +100,7 @@ macro_rules! shown_by_name {
     };
 }
 
-shown_by_name!(DisplacedToolSink, KnownTools, HasTrustedTools, ResultNotice, NoteSink);
+shown_by_name!(DisplacedToolSink, KnownTools, ResultNotice, NoteSink);
 
 impl Options {
     /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, no known tools, arguments omitted, and no
@@ -125,7 +121,7 @@ impl Options {
             holds_input: false,
             redact: |_| Value::Null,
             known: KnownTools(Rc::new(|_, _| None)),
-            has_trusted: HasTrustedTools(Rc::new(|| false)),
+            lists_first: false,
             epoch: Instant::now(),
             audit: None,
             approve: None,

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::glob;
 use super::model::{ListMode, Ruled, ToolRule};
 use super::sections::McpPolicy;
+use super::sections::content::OnFinding;
 use crate::types::{RuleRef, ServerId};
 use agentsh_base::words;
 use unicode_normalization::UnicodeNormalization;
@@ -71,6 +72,14 @@ fn folded(name: &str) -> String {
 }
 
 impl McpPolicy {
+    /// Whether the definition of a tool decides about its calls: what was pinned, what it says, its risk.
+    #[must_use]
+    pub fn judges_by_definition(&self) -> bool {
+        self.pinning.enabled
+            || self.content.definitions != OnFinding::Off
+            || self.rules.iter().any(|rule| rule.value.risk.is_some())
+    }
+
     /// Whether the lists let the server run.
     #[must_use]
     pub fn server_listed(&self, server: &ServerId) -> ListAnswer {

@@ -40,8 +40,8 @@ const PINNING: &[Key] = keys! {
     /// Another way to write `on_change`: `quarantine` is `block`, `review_required` is `ask`, `observe` is `alert`.
     "posture": Kind::Word(&["quarantine", "review_required", "observe"]), default: "quarantine",
         example: "observe";
-    /// What happens to a call of a tool that its server did not list. If a server was trusted before, agentsh lists its
-    /// tools before the first call.
+    /// What happens to a call of a tool that its server did not list. agentsh lists the tools
+    /// before the first call if the client has not.
     "unlisted": Kind::Word(&["block", "alert", "allow"]), default: "block", example: "alert";
     /// Members of definitions that may change, as names or JSON pointers.
     "ignore": Kind::Whole(&Kind::Text), default: "none", example: "[title, /annotations/title]";
