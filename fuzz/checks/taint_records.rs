@@ -116,5 +116,5 @@ fn found(judge: &mut Judge, text: &str) -> Findings {
     let arguments = json!({ "text": text, "list": [text] }).to_string();
     let Ok(arguments) = agentsh_base::json::read(arguments.as_bytes()) else { panic!("no JSON") };
     let call = Leaves::of_call("send", &arguments);
-    judge.judge(&ServerId("mail".to_owned()), &call, LATER, &Views::NONE, &|_| true)
+    judge.judge(&call, LATER, &Views::NONE, &|_| true)
 }

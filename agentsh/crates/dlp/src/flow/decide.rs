@@ -178,7 +178,7 @@ impl Flow {
     ) -> Judged {
         let permitted = Arc::clone(&self.permitted);
         let leaving = |origin: &Origin| leaves(origin, server, labels, &permitted);
-        let found = self.judge.judge(server, call, now, views, &leaving);
+        let found = self.judge.judge(call, now, views, &leaving);
         let mut findings: Vec<Flowed> = Vec::new();
         for finding in found {
             let Some(origin) = self.judge.memory.origin(finding.origin).cloned() else { continue };

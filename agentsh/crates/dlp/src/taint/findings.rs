@@ -215,14 +215,6 @@ impl<'c, 'a> Search<'c, 'a> {
         self.counts.get(&class).is_none_or(|count| *count < MAX_FINDINGS)
     }
 
-    pub fn split(&mut self, hit: &Hit, leaf: usize) {
-        let (_, category, severity) = named(hit.what);
-        let count = hit.end - hit.start;
-        let shown = format!("[{count} characters over several calls]");
-        let amount = format!("{}, some of them in an earlier call,", characters(count as u32));
-        self.push(SPLIT, category, severity, leaf, shown, hit.provenance(), vec!["earlier-calls"], amount);
-    }
-
     /// `amount`: empty where [`Search::count`] says it.
     #[expect(clippy::too_many_arguments, reason = "they are the fields of one finding")]
     pub fn push(

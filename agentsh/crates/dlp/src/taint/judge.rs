@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::calls::Joined;
 use super::cells;
 use super::decoded_views::DecodedViews;
 use super::detector::Detector;
@@ -21,7 +20,6 @@ use super::scan::Detectors;
 use super::symbols::Folded;
 use super::views::{Views, steps};
 use crate::threads::side_by_side;
-use crate::types::ServerId;
 use agentsh_secrets::values;
 
 pub use super::findings::{Finding, Findings, Severity};
@@ -198,7 +196,6 @@ impl Judge {
     /// sent, for the next call.
     pub fn judge(
         &mut self,
-        sink: &ServerId,
         call: &Leaves<'_>,
         now: Duration,
         views: &Views,
@@ -234,12 +231,9 @@ impl Judge {
             }
             self.all.values.words(&self.memory, &mut search);
             self.decoded(views, &mut search);
+            self.lists(views, &mut search);
             self.opaque(views, &mut search);
             self.all.cells.judge(&self.memory, &self.decoded_views, &mut search);
-        }
-        let joined = self.all.calls.join(sink, call, now, self.memory.config.lifetime);
-        if looks {
-            joined.iter().for_each(|joined| self.earlier_calls(joined, views, &mut search));
             self.all.coverage.judge(&self.memory, &self.decoded_views, &mut search);
             self.all.pieces.judge(&self.memory, &self.decoded_views, &mut search);
         }
@@ -306,17 +300,14 @@ impl Judge {
         }
     }
 
-    /// Searches the end of earlier calls joined with the beginning of this one.
-    fn earlier_calls(&mut self, joined: &Joined, views: &Views, search: &mut Search<'_, '_>) {
-        if joined.has_earlier() {
-            let hits = self.all.scan(&self.memory, &joined.text, search.leaving).list;
-            hits.iter().filter(|hit| joined.is_split(hit)).for_each(|hit| search.split(hit, joined.leaf));
+    /// Searches what decodes from the values of a list as one text: an encoding that is cut into pieces.
+    fn lists(&mut self, views: &Views, search: &mut Search<'_, '_>) {
+        for (leaf, joined) in search.call.joined() {
+            views.decode(&joined, &mut |view| {
+                let how = || std::iter::once("list").chain(steps(&view)).collect();
+                self.view(view.text, leaf, &how, search);
+            });
         }
-        let Some(raw) = &joined.raw else { return };
-        views.decode(raw, &mut |view| {
-            let how = || std::iter::once("earlier-calls").chain(steps(&view)).collect();
-            self.view(view.text, joined.leaf, &how, search);
-        });
     }
 
     /// Searches one text that decodes from a leaf.

@@ -1,6 +1,7 @@
 //! The texts in a JSON value: strings, numbers, member names, and lists of character codes.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -9,6 +10,8 @@ use crate::text::{Decoded, Limits, looks_encoded};
 
 /// Shortest list of numbers that may spell a text.
 const MIN_CODES: usize = 6;
+/// Bytes of the values of lists that are read as one text.
+const MAX_JOINED: usize = 4096;
 /// Longest piece of a pointer that is shown.
 const MAX_STEP: usize = 32;
 
@@ -154,7 +157,7 @@ impl<'a> Leaves<'a> {
         }
     }
 
-    /// The path without positions in lists: what stays the same from one call to the next.
+    /// The path without positions in lists: what stays the same from one call to the next, and in one list.
     #[must_use]
     pub fn path(&self, leaf: usize) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -173,6 +176,36 @@ impl<'a> Leaves<'a> {
             node = parent;
         }
         hash
+    }
+
+    /// The values of each list whose items have no spaces, as one text, with the leaf of the first.
+    #[must_use]
+    pub fn joined(&self) -> Vec<(usize, String)> {
+        let (mut lists, mut room) = (BTreeMap::<u64, (usize, usize, String)>::new(), MAX_JOINED);
+        for (at, leaf) in self.items.iter().enumerate() {
+            if leaf.role == Role::Text
+                && leaf.text.len() <= room
+                && !leaf.text.contains(char::is_whitespace)
+                && self.is_in_list(leaf.node)
+            {
+                room -= leaf.text.len();
+                let (_, count, joined) = lists.entry(self.path(at)).or_insert_with(|| (at, 0, String::new()));
+                *count += 1;
+                joined.push_str(&leaf.text);
+            }
+        }
+        lists.into_values().filter(|list| list.1 > 1).map(|(first, _, joined)| (first, joined)).collect()
+    }
+
+    fn is_in_list(&self, mut node: u32) -> bool {
+        while let Some((parent, step)) = self.nodes.get(node as usize).copied() {
+            match step {
+                Step::Root => break,
+                Step::Item(_) => return true,
+                Step::Member(_) => node = parent,
+            }
+        }
+        false
     }
 
     fn shown(&self, name: u32) -> String {

@@ -2,12 +2,10 @@
 //!
 //! Text is folded to symbols ([`symbols`]), symbols to keyed hashes ([`hash`]), and the hashes of results are kept in
 //! indices ([`index`]) that answer in one probe. Each detector ([`detector`]) is a file of its own: exact
-//! [`runs`], [`values`], prose in [`pieces`], secrets in pieces ([`coverage`]), values of tables ([`cells`]), ends of [`calls`]
-//! and [`markers`]. A copied run of [`GUARANTEED_RUN`] symbols is always found.
+//! [`runs`], [`values`], prose in [`pieces`], secrets in pieces ([`coverage`]), values of tables ([`cells`]) and [`markers`]. A copied run of [`GUARANTEED_RUN`] symbols is always found.
 
 mod blocks;
 mod boilerplate;
-mod calls;
 mod cells;
 mod coverage;
 mod decoded_views;

@@ -15,9 +15,6 @@ use super::values as whole_values;
 use crate::threads::side_by_side;
 use agentsh_secrets::values::{self, Kind};
 
-/// A token that is a whole result, in bytes.
-const MIN_TOKEN: usize = 16;
-const MAX_TOKEN: usize = 512;
 /// Maximum number of values examined in one result.
 const MAX_ENTITIES: usize = 4096;
 
@@ -48,13 +45,9 @@ pub(super) fn read<'a>(
 ) -> (Print, bool) {
     let mut reading = Reading::default();
     let length = texts.clone().map(str::len).sum();
-    let mut long = texts.clone().filter(|text| text.len() >= MIN_TOKEN);
-    let is_alone = long.next().is_some() && long.next().is_none();
-    let add = |reading: &mut Reading, text: &str| {
-        reading.add_within_bounds(hasher, text, is_alone && text.len() >= MIN_TOKEN);
-    };
-    let ((), more) = side_by_side(length, || texts.for_each(|text| add(&mut reading, text)), more);
-    more.iter().for_each(|text| reading.add_within_bounds(hasher, text, false));
+    let ((), more) =
+        side_by_side(length, || texts.for_each(|text| reading.add_within_bounds(hasher, text)), more);
+    more.iter().for_each(|text| reading.add_within_bounds(hasher, text));
     let Reading { text, truncated, mut spans, followed, references, values, prose } = reading;
     spans.retain(|span| {
         let mut is_known = span.end - span.start >= SHORT as u32;
@@ -87,20 +80,19 @@ pub(super) fn read<'a>(
 }
 
 impl Reading {
-    fn add_within_bounds(&mut self, hasher: &Hasher, leaf: &str, is_alone: bool) {
+    fn add_within_bounds(&mut self, hasher: &Hasher, leaf: &str) {
         // A byte makes a symbol at most.
         let room = MAX_SYMBOLS.saturating_sub(self.text.symbols.len());
         self.truncated |= leaf.len() > room;
-        self.add(hasher, &leaf[..leaf.floor_char_boundary(room)], is_alone);
+        self.add(hasher, &leaf[..leaf.floor_char_boundary(room)]);
     }
 
     /// Folds one leaf and notes the positions of its values.
-    fn add(&mut self, hasher: &Hasher, leaf: &str, is_alone: bool) {
+    fn add(&mut self, hasher: &Hasher, leaf: &str) {
         let text = &mut self.text;
         let (leaf_start, mut place) = (text.symbols.len(), text.symbols.len());
         let (entities, ()) =
             side_by_side(leaf.len(), || values::find(leaf, MAX_ENTITIES), || text.push(leaf));
-        let entities = if is_alone { with_token(leaf, entities) } else { entities };
         let mut bounds: Vec<usize> = entities.iter().flat_map(|entity| [entity.start, entity.end]).collect();
         bounds.sort_unstable();
         bounds.dedup();
@@ -147,23 +139,4 @@ impl Reading {
             self.prose.push(leaf_start..text.symbols.len());
         }
     }
-}
-
-/// A result of one token was requested by name: a key as a number, a password. A token that names a place does not count.
-fn with_token(leaf: &str, entities: Vec<values::Entity>) -> Vec<values::Entity> {
-    let word = leaf.trim();
-    let is_token = (MIN_TOKEN..=MAX_TOKEN).contains(&word.len())
-        && word.bytes().any(|byte| byte.is_ascii_digit())
-        && word.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>{}\"',;".contains(&byte))
-        && !word.contains("://")
-        && !word.starts_with(['/', '.', '~'])
-        && !entities
-            .iter()
-            .any(|entity| matches!(entity.kind, Kind::Url | Kind::Email | Kind::Ip | Kind::Path | Kind::Id))
-        && agentsh_secrets::checks::looks_random(word.as_bytes());
-    if !is_token || entities.iter().any(|entity| !entity.kind.is_reference()) {
-        return entities;
-    }
-    let start = leaf.len() - leaf.trim_start().len();
-    vec![values::Entity { kind: Kind::HighEntropy, start, end: start + word.len() }]
 }

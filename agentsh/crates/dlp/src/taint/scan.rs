@@ -1,7 +1,6 @@
 //! All detectors. Those that compare grams share one pass over the text: a bounded number of steps for each symbol,
 //! however much is remembered.
 
-use super::calls::Calls;
 use super::cells::Cells;
 use super::coverage::Coverage;
 use super::detector::Detector;
@@ -22,14 +21,13 @@ pub(super) struct Detectors {
     pub pieces: Pieces,
     pub cells: Cells,
     pub coverage: Coverage,
-    pub calls: Calls,
 }
 
 /// Does the same with each of them.
 macro_rules! each {
     ($all:expr, |$one:ident| $do:expr) => {{
-        let Detectors { values, runs, pieces, cells, coverage, calls } = $all;
-        each!($do, $one, values, runs, pieces, cells, coverage, calls);
+        let Detectors { values, runs, pieces, cells, coverage } = $all;
+        each!($do, $one, values, runs, pieces, cells, coverage);
     }};
     ($do:expr, $one:ident, $($each:ident),*) => {
         $({ let $one = $each; $do; })*
@@ -43,7 +41,7 @@ impl Detectors {
             each!(&mut *self, |one| one.moved(moved));
         }
         let Some(placed) = Placed::of(memory, inserted.id) else { return };
-        let Self { values, runs, pieces, cells, coverage, .. } = self;
+        let Self { values, runs, pieces, cells, coverage } = self;
         runs.remember(&placed, print);
         values.remember(&placed, print);
         pieces.remember(&placed, print);
@@ -70,7 +68,6 @@ impl Detectors {
         self.pieces.adopt(copy.pieces, memory, new);
         self.cells.adopt(copy.cells, memory, new);
         self.coverage.adopt(copy.coverage, memory, new);
-        self.calls.adopt(copy.calls, memory, new);
     }
 
     /// Everything in a text that came out of a result.

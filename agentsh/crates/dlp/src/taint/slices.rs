@@ -74,11 +74,6 @@ impl Marked {
             }
         }
     }
-
-    pub fn reversed(&self) -> Self {
-        let turn = |marks: &[bool]| marks.iter().rev().copied().collect();
-        Self { symbols: self.symbols.iter().rev().copied().collect(), marks: turn(&self.marks) }
-    }
 }
 
 /// One secret as its pieces. Only their positions are kept.

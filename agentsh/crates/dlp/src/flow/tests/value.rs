@@ -165,12 +165,29 @@ fn refused_call_does_not_count_towards_the_next_one() {
     for harmless in ["notes.md", "YW4gb3JkaW5hcnkgbm90ZSBhYm91dCBmZXJyaWVz", "main.py"] {
         assert!(!blocks(harmless), "{harmless}");
     }
-    // Pieces that were sent keep their findings, even if calls between them are refused.
-    let pieces: Vec<&str> =
-        (0..encoded.len()).step_by(13).filter_map(|at| encoded.get(at..at + 13)).collect();
-    assert!(!blocks(pieces[0]));
-    assert!(blocks(encoded));
-    assert!(pieces[1..].iter().any(|piece| blocks(piece)));
+}
+
+/// Three or six bytes to an item, as colours and addresses of machines, and items that are no encoding.
+#[test]
+fn encoding_that_is_cut_into_a_list_is_found() {
+    let mut flow = flow();
+    read(&mut flow, KEY, true, 1000);
+    let hex: String = "sk-4Rt9LmQ2xVb7Ny3Kp8Wd6HsZc1Jf5".bytes().map(|byte| format!("{byte:02x}")).collect();
+    let items = |length: usize, before: &str| -> Vec<String> {
+        hex.as_bytes()
+            .chunks(length)
+            .map(|item| format!("{before}{}", String::from_utf8_lossy(item)))
+            .collect()
+    };
+    for list in [
+        json!(items(6, "#")),
+        json!(items(8, "")),
+        json!(items(6, "#").into_iter().map(|item| json!({"to": item})).collect::<Vec<_>>()),
+    ] {
+        assert!(send(&mut flow, "mail", EXTERNAL, &json!({"palette": list})).is_refused(), "{list}");
+    }
+    let honest = json!({"palette": ["#102030", "#a0b0c0"], "commits": ["4b7f2c9", "90aa01f"], "files": ["src/a.rs", "src/b.rs"]});
+    assert!(!send(&mut flow, "mail", EXTERNAL, &honest).is_refused());
 }
 
 /// A phrase in a script of syllables or ideographs is short, however many letters its syllables are written with.

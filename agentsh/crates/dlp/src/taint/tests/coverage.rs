@@ -45,12 +45,11 @@ fn judge() -> Judge {
 }
 
 /// Whether the call is one that is refused; then it is not sent.
-fn refused(judge: &mut Judge, to: &str, name: &str, value: &str) -> bool {
+fn refused(judge: &mut Judge, name: &str, value: &str) -> bool {
     let said = json!({ name: value }).to_string();
     let tree = json::read(said.as_bytes()).unwrap();
     let call = Leaves::of_call("send", &tree);
-    let sink = server(to);
-    let found = judge.judge(&sink, &call, Duration::from_secs(1001), &Views::NONE, &|_| true);
+    let found = judge.judge(&call, Duration::from_secs(1001), &Views::NONE, &|_| true);
     let is_refused = !found.is_empty();
     if is_refused {
         judge.take_back();
@@ -88,12 +87,11 @@ fn at_most_a_quarter_of_a_secret_arrives_in_pieces() {
         let mut reversed = pieces.clone();
         reversed.reverse();
         for pieces in [&pieces, &reversed] {
-            let ways: [Way<'_>; 4] = [
-                ("one argument", &mut |judge, _, piece| refused(judge, "net", "q", piece)),
-                ("changing names", &mut |judge, at, piece| refused(judge, "net", &format!("v{at}"), piece)),
-                ("two servers", &mut |judge, at, piece| refused(judge, ["a", "b"][at % 2], "q", piece)),
+            let ways: [Way<'_>; 3] = [
+                ("one argument", &mut |judge, _, piece| refused(judge, "q", piece)),
+                ("changing names", &mut |judge, at, piece| refused(judge, &format!("v{at}"), piece)),
                 ("a template", &mut |judge, _, piece| {
-                    refused(judge, "net", "q", &format!("how to parse {piece} in python"))
+                    refused(judge, "q", &format!("how to parse {piece} in python"))
                 }),
             ];
             for (way, send) in ways {
@@ -111,8 +109,8 @@ fn pieces_in_any_order_with_filler_between_them_are_counted() {
     pieces.swap(1, 4);
     let arrived = arrived(&pieces, |judge, at, piece| {
         let filler = format!("a status message that has nothing to do with anything, number {at}");
-        assert!(!refused(judge, "net", "text", &filler));
-        refused(judge, "net", "text", piece)
+        assert!(!refused(judge, "text", &filler));
+        refused(judge, "text", piece)
     });
     assert!(arrived * 4 <= SECRET.len(), "{arrived}");
 }
@@ -121,7 +119,7 @@ fn pieces_in_any_order_with_filler_between_them_are_counted() {
 fn ordinary_values_are_no_pieces_of_a_key() {
     let mut judge = judge();
     for value in ["it ends in p0Ya", "v2.14.3", "deploy key", "Qz7", "2026-11-25", "4b7f2c9", "open", "Wx9"] {
-        assert!(!refused(&mut judge, "net", "text", value), "{value}");
+        assert!(!refused(&mut judge, "text", value), "{value}");
     }
 }
 
@@ -140,7 +138,7 @@ fn server_with_many_secrets_does_not_evict_those_of_others() {
 fn secret_after_long_padding_is_counted() {
     let mut judge = judge();
     let padding = "all work and no play ".repeat(8 << 10);
-    assert!(refused(&mut judge, "net", "text", &format!("{padding}{}", &SECRET[..12])));
+    assert!(refused(&mut judge, "text", &format!("{padding}{}", &SECRET[..12])));
 }
 
 /// A server that says secrets without end, and a call made of their common part, cost no more than others.
@@ -178,7 +176,7 @@ fn pieces_sent_after_an_alert_count_for_the_next_call() {
         let said = json!({ "q": piece }).to_string();
         let tree = json::read(said.as_bytes()).unwrap();
         let call = Leaves::of_call("send", &tree);
-        judge.judge(&server("net"), &call, Duration::from_secs(1001), &Views::NONE, &|_| true).len()
+        judge.judge(&call, Duration::from_secs(1001), &Views::NONE, &|_| true).len()
     };
     let mut judge = judge();
     assert_eq!(find(&mut judge, &pieces[0]), 0);
@@ -193,22 +191,22 @@ fn pieces_sent_after_an_alert_count_for_the_next_call() {
 #[test]
 fn pieces_that_arrive_during_a_search_on_another_thread_are_kept() {
     let pieces = cut(3);
-    let find = |judge: &mut Judge, to: &str, piece: &str| {
+    let find = |judge: &mut Judge, piece: &str| {
         let said = json!({ "q": piece }).to_string();
         let tree = json::read(said.as_bytes()).unwrap();
         let call = Leaves::of_call("send", &tree);
-        judge.judge(&server(to), &call, Duration::from_secs(1001), &Views::NONE, &|_| true).len()
+        judge.judge(&call, Duration::from_secs(1001), &Views::NONE, &|_| true).len()
     };
     let mut judge = judge();
     let mut copy = judge.clone();
-    assert_eq!(find(&mut copy, "a", "a status message of nobody to anybody"), 0);
+    assert_eq!(find(&mut copy, "a status message of nobody to anybody"), 0);
     for piece in &pieces[..2] {
-        assert_eq!(find(&mut judge, "b", piece), 0);
+        assert_eq!(find(&mut judge, piece), 0);
     }
     let before = judge.all.coverage.secrets.values().next().unwrap().covered.len();
     judge.adopt(copy);
     assert_eq!(judge.all.coverage.secrets.values().next().unwrap().covered.len(), before);
     assert!(before >= 6, "{before}");
     // The third piece continues where the second one ended, which the copy does not know.
-    assert_eq!(find(&mut judge, "b", &pieces[2]), 1);
+    assert_eq!(find(&mut judge, &pieces[2]), 1);
 }

@@ -41,12 +41,11 @@ fn judge() -> Judge {
 }
 
 /// Whether the call is refused; then it is not sent.
-fn refused(judge: &mut Judge, to: &str, name: &str, value: &str) -> bool {
+fn refused(judge: &mut Judge, name: &str, value: &str) -> bool {
     let said = json!({ name: value }).to_string();
     let tree = json::read(said.as_bytes()).unwrap();
     let call = Leaves::of_call("send", &tree);
-    let found =
-        judge.judge(&server(to), &call, Duration::from_secs(1001), &Views::NONE, &|origin| origin.private);
+    let found = judge.judge(&call, Duration::from_secs(1001), &Views::NONE, &|origin| origin.private);
     let is_refused = !found.is_empty();
     if is_refused {
         judge.take_back();
@@ -69,17 +68,15 @@ fn little_prose_arrives_in_pieces_of_any_length() {
         reversed.reverse();
         for pieces in [&pieces, &reversed] {
             let ways: [Way<'_>; 4] = [
-                ("one argument", &mut |judge, _, piece| refused(judge, "net", "q", piece)),
+                ("one argument", &mut |judge, _, piece| refused(judge, "q", piece)),
                 ("a counter", &mut |judge, at, piece| {
-                    refused(judge, "net", "q", &format!("item {at} of the list: {piece}"))
+                    refused(judge, "q", &format!("item {at} of the list: {piece}"))
                 }),
-                ("two servers", &mut |judge, at, piece| {
-                    refused(judge, ["a", "b"][at % 2], &format!("v{at}"), piece)
-                }),
+                ("changing names", &mut |judge, at, piece| refused(judge, &format!("v{at}"), piece)),
                 ("filler", &mut |judge, at, piece| {
                     let filler = format!("a ferry leaves at nine, and this is message {at} about it");
-                    assert!(!refused(judge, "net", "q", &filler));
-                    refused(judge, "net", "q", &format!("{piece} / many greetings from all of us here"))
+                    assert!(!refused(judge, "q", &filler));
+                    refused(judge, "q", &format!("{piece} / many greetings from all of us here"))
                 }),
             ];
             for (way, send) in ways {
@@ -102,7 +99,7 @@ fn paraphrases_of_a_text_are_no_pieces_of_it() {
         "remind the sponsors of the roof; the organist has the keys",
         "The Petersen brothers called again, please call them back in spring.",
     ] {
-        assert!(!refused(&mut judge, "net", "q", text), "{text}");
+        assert!(!refused(&mut judge, "q", text), "{text}");
     }
 }
 
@@ -115,7 +112,7 @@ fn pieces_of_public_texts_and_of_code_are_not_followed() {
     remember(&mut judge, "files", true, code);
     assert!(judge.memory.entries.iter().all(|entry| entry.kept_of_prose == 0));
     for piece in cut(18) {
-        refused(&mut judge, "net", "q", &piece);
+        refused(&mut judge, "q", &piece);
     }
     assert!(judge.all.pieces.covered.is_empty());
 }
@@ -125,8 +122,8 @@ fn pieces_that_arrive_during_a_search_on_another_thread_are_kept() {
     let pieces = cut(18);
     let mut judge = judge();
     let mut copy = judge.clone();
-    assert!(!refused(&mut copy, "a", "q", &pieces[0]));
-    assert!(!refused(&mut judge, "b", "q", &pieces[1]));
+    assert!(!refused(&mut copy, "q", &pieces[0]));
+    assert!(!refused(&mut judge, "q", &pieces[1]));
     let before = judge.all.pieces.covered.values().next().unwrap().len();
     judge.adopt(copy);
     let after = judge.all.pieces.covered.values().next().unwrap().len();
@@ -147,7 +144,7 @@ fn piece_count_continues_when_a_text_is_read_again() {
                     remember(&mut judge, "files", true, &text);
                 }
                 let value = format!("item {at} of the list: {piece}");
-                arrived += if refused(&mut judge, "net", "q", &value) { 0 } else { piece.len() };
+                arrived += if refused(&mut judge, "q", &value) { 0 } else { piece.len() };
             }
             assert!(arrived * 2 <= MEMO.len(), "{in_front} {many}: {arrived} of {}", MEMO.len());
         }
@@ -159,7 +156,7 @@ fn piece_count_continues_when_a_text_is_read_again() {
 fn piece_count_continues_when_a_text_is_read_during_a_search() {
     let mut judge = judge();
     let (mut copy, piece) = (judge.clone(), &MEMO[..26]);
-    assert!(!refused(&mut copy, "net", "q", piece));
+    assert!(!refused(&mut copy, "q", piece));
     remember(&mut judge, "files", true, &format!("{MEMO} This is copy 1."));
     judge.adopt(copy);
     let newest = judge.memory.entries.back().unwrap().id;
@@ -192,8 +189,8 @@ fn repeated_piece_does_not_hide_others() {
             vec![pieces[0].as_str(); many].join(" ; "),
             pieces.join(" / many greetings from us / ")
         );
-        assert!(refused(&mut judge, "net", "q", &call), "{many}");
-        assert!(!refused(&mut judge, "net", "q", &vec![pieces[0].as_str(); many].join(" ; ")), "{many}");
+        assert!(refused(&mut judge, "q", &call), "{many}");
+        assert!(!refused(&mut judge, "q", &vec![pieces[0].as_str(); many].join(" ; ")), "{many}");
     }
 }
 
@@ -221,8 +218,8 @@ fn more_pieces_than_the_limit_are_a_finding() {
         })
         .collect();
     let few = pieces[..800].join(" / ");
-    assert!(!refused(&mut judge, "net", "q", &few));
-    assert!(refused(&mut judge, "net", "q", &pieces.join(" / ")));
+    assert!(!refused(&mut judge, "q", &few));
+    assert!(refused(&mut judge, "q", &pieces.join(" / ")));
 }
 
 /// A text of one word again and again, and a call made of it, cost no more than their symbols.
