@@ -73,7 +73,8 @@ pub fn is_told(text: &str, place: &Range<usize>) -> bool {
     const BETWEEN: &str =
         "can could may might must should will would just now safely simply therefore then also only";
     let from = text.floor_char_boundary(place.start.saturating_sub(AROUND));
-    let before = text.get(from..place.start).unwrap_or_default().to_lowercase();
+    let before = text.get(from..place.start).unwrap_or_default();
+    let has = |words: &str, word: &str| words.split(' ').any(|one| one.eq_ignore_ascii_case(word));
     before.split_whitespace().rfind(|word| !has(BETWEEN, word)).is_some_and(|word| has(OWN, word))
 }
 
@@ -118,7 +119,13 @@ fn is_all(deed: &str, after: &str) -> bool {
 
 /// The start of the last sentence: after punctuation and white space, an empty line, or a list marker.
 fn sentence(text: &str) -> Option<usize> {
-    ENDS.iter().filter_map(|mark| text.rfind(mark).map(|at| at + mark.len())).max()
+    let bytes = text.as_bytes();
+    // All of them end with a space or a line feed.
+    let ends = |at: &usize| {
+        matches!(bytes[at - 1], b' ' | b'\n')
+            && ENDS.iter().any(|mark| bytes[..*at].ends_with(mark.as_bytes()))
+    };
+    (1..=bytes.len()).rev().find(ends)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! One verdict from many signs. Signs near each other add up; repeated ones do not. A quotation in a text about attacks
 //! weighs less: it alerts and does not block.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::{ControlFlow, Range};
 
 use agentsh_base::words;
 use agentsh_secrets::views;
@@ -78,17 +78,19 @@ pub fn signs_and(text: &str, channel: Channel, look: &mut dyn FnMut(&views::View
     let (mut found, mut roles) = (Vec::new(), Vec::new());
     patterns.matches(text, &mut found, &mut |place| roles.push(place));
     let mut signs: Vec<Sign> = found.iter().filter_map(|found| sign(found, None, channel)).collect();
-    let mut said: BTreeSet<(Rule, usize)> = signs.iter().map(neighbourhood).collect();
+    let mut said: Option<BTreeSet<(Rule, usize)>> = None;
     views::visit(text, &mut |view, disguised| {
         look(view);
         found.clear();
         patterns.matches(&view.text, &mut found, &mut |place| roles.push(view.original(place)));
         let start = signs.len();
         signs.extend(found.iter().filter_map(|found| sign(found, Some(view), channel)));
-        let new = &signs[start..];
+        let (before, new) = signs.split_at(start);
         if new.is_empty() {
             return;
         }
+        // Until now no view had a sign.
+        let said = said.get_or_insert_with(|| before.iter().map(neighbourhood).collect());
         let weights: BTreeMap<Rule, u32> = new.iter().map(|sign| (sign.rule, sign.weight)).collect();
         let points: u32 = weights.values().sum();
         // Whether the view adds something at that place.
@@ -177,18 +179,24 @@ fn is_forbidden_in(text: &str, signs: &[Sign]) -> bool {
             && (is_deed(sign.rule) && prohibitions::is_forbidden(text, &sign.place)
                 || prohibitions::is_told(text, &sign.place))
     };
-    heaviest(signs.iter().filter(|sign| !is_forbidden(sign))).0 < BLOCK
+    // One heavy neighbourhood is enough: the signs after it are not read.
+    each_neighbourhood(signs.iter().filter(|sign| !is_forbidden(sign)), &mut |_, sum| match sum < BLOCK {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    })
+    .is_continue()
 }
 
 /// Keeps only signs in neighbourhoods that are heavy enough for an alert.
 pub fn retain_heavy(signs: &mut Vec<Sign>) {
     let mut heavy = vec![false; signs.len()];
     let mut marked = 0;
-    each_neighbourhood(&signs.iter().collect::<Vec<_>>(), &mut |signs, sum| {
+    let _ = each_neighbourhood(signs.iter(), &mut |signs, sum| {
         if sum >= ALERT {
             heavy[signs.start.max(marked)..signs.end].fill(true);
             marked = signs.end;
         }
+        ControlFlow::Continue(())
     });
     let mut heavy = heavy.into_iter();
     signs.retain(|sign| heavy.next().unwrap_or_default() && sign.weight > 0);
@@ -197,38 +205,42 @@ pub fn retain_heavy(signs: &mut Vec<Sign>) {
 /// The heaviest neighbourhood: its points and signs.
 fn heaviest<'a>(signs: impl Iterator<Item = &'a Sign>) -> (u32, Range<usize>) {
     let (mut score, mut best) = (0, 0..0);
-    each_neighbourhood(&signs.collect::<Vec<_>>(), &mut |signs, sum| {
+    let _ = each_neighbourhood(signs, &mut |signs, sum| {
         if sum > score {
             (score, best) = (sum, signs);
         }
+        ControlFlow::Continue(())
     });
     (score, best)
 }
 
-/// Calls `look` for each sign with the near ones before it, and their points.
-fn each_neighbourhood(signs: &[&Sign], look: &mut dyn FnMut(Range<usize>, u32)) {
+/// Calls `look` for each sign with the near ones before it, and their points, until it breaks off.
+fn each_neighbourhood<'a>(
+    signs: impl Iterator<Item = &'a Sign>,
+    look: &mut dyn FnMut(Range<usize>, u32) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     let mut counts = BTreeMap::<Rule, (u32, usize)>::new();
-    let (mut first, mut sum) = (0, 0_u32);
-    for at in 0..signs.len() {
-        while signs[first].place.start + WINDOW < signs[at].place.start {
-            let sign = signs[first];
-            if let Some((weight, count)) = counts.get_mut(&sign.rule) {
+    let (mut near, mut sum) = (VecDeque::<&Sign>::new(), 0_u32);
+    for (at, sign) in signs.enumerate() {
+        while let Some(first) = near.pop_front_if(|first| first.place.start + WINDOW < sign.place.start) {
+            if let Some((weight, count)) = counts.get_mut(&first.rule) {
                 *count -= 1;
                 if *count == 0 {
                     sum -= *weight;
-                    counts.remove(&sign.rule);
+                    counts.remove(&first.rule);
                 }
             }
-            first += 1;
         }
-        let entry = counts.entry(signs[at].rule).or_insert((0, 0));
+        near.push_back(sign);
+        let entry = counts.entry(sign.rule).or_insert((0, 0));
         entry.1 += 1;
-        if signs[at].weight > entry.0 {
-            sum += signs[at].weight - entry.0;
-            entry.0 = signs[at].weight;
+        if sign.weight > entry.0 {
+            sum += sign.weight - entry.0;
+            entry.0 = sign.weight;
         }
-        look(first..at + 1, sum);
+        look(at + 1 - near.len()..at + 1, sum)?;
     }
+    ControlFlow::Continue(())
 }
 
 /// Whether a rule names an action that texts may forbid.
@@ -281,9 +293,17 @@ const LINE: usize = 400;
 fn stands_in_code(text: &str, at: usize) -> bool {
     let from = text.floor_char_boundary(at.saturating_sub(LINE));
     let before = text.get(from..at).unwrap_or_default();
-    let newline = if before.contains('\n') { "\n" } else { "\\n" };
-    let Some((above, line)) = before.rsplit_once(newline) else { return false };
-    let above = above.trim_end().rsplit(newline).next().unwrap_or_default();
+    let is_plain = before.contains('\n');
+    // The last line break of a text: the parts before and after it.
+    let last = |text: &'_ str| match is_plain {
+        true => memchr::memrchr(b'\n', text.as_bytes()).map(|at| (at, at + 1)),
+        false => memchr::memrchr_iter(b'\\', text.as_bytes())
+            .find(|at| text.as_bytes().get(at + 1) == Some(&b'n'))
+            .map(|at| (at, at + 2)),
+    };
+    let Some((end, start)) = last(before) else { return false };
+    let (above, line) = (before[..end].trim_end(), &before[start..]);
+    let above = &above[last(above).map_or(0, |(_, start)| start)..];
     let line = line.strip_prefix(['+', '-']).unwrap_or(line);
     line.starts_with("    ")
         || line.starts_with('\t')

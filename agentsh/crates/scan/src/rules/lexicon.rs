@@ -68,7 +68,8 @@ fn key(hash: u32, second: Option<[u8; 2]>) -> u64 {
 
 #[derive(Debug)]
 struct Phrase {
-    concept: u16,
+    /// Those that have it: compared with a text once for all of them.
+    concepts: Vec<u16>,
     /// Before the first word.
     before: Box<str>,
     first: Box<str>,
@@ -179,11 +180,19 @@ impl Lexicon {
         for part in [hash.into(), key] {
             self.filter[bit(part).0] |= bit(part).1;
         }
-        self.phrases.entry(key).or_default().push(Phrase {
-            concept,
-            before: phrase[..start].into(),
+        let (before, rest) = (&phrase[..start], &phrase[start + length..]);
+        let phrases = self.phrases.entry(key).or_default();
+        let is_same =
+            |known: &&mut Phrase| (&*known.before, &*known.first, &*known.rest) == (before, first, rest);
+        if let Some(known) = phrases.iter_mut().find(is_same) {
+            known.concepts.push(concept);
+            return;
+        }
+        phrases.push(Phrase {
+            concepts: vec![concept],
+            before: before.into(),
             first: first.into(),
-            rest: phrase[start + length..].into(),
+            rest: rest.into(),
             is_path: phrase.contains('/') || phrase.starts_with("id_"),
         });
     }
@@ -275,9 +284,11 @@ impl Lexicon {
                 let second = second.map(|second| key(hash, Some(second)));
                 for key in std::iter::once(key(hash, None)).chain(second).filter(|key| self.may_have(*key)) {
                     for phrase in self.phrases.get(&key).into_iter().flatten() {
-                        if let Some(hit) = phrase.at(bytes, start, at) {
-                            found(hit);
-                        }
+                        let Some(Range { start, end }) = phrase.at(bytes, start, at) else { continue };
+                        phrase
+                            .concepts
+                            .iter()
+                            .for_each(|concept| found(Hit { concept: *concept, start, end }));
                     }
                 }
             }
@@ -327,7 +338,7 @@ fn forms(bytes: &[u8], start: usize, end: usize, found: &mut impl FnMut(Hit)) {
 }
 
 impl Phrase {
-    fn at(&self, bytes: &[u8], start: usize, end: usize) -> Option<Hit> {
+    fn at(&self, bytes: &[u8], start: usize, end: usize) -> Option<Range<usize>> {
         if !self.before.is_empty() && !bytes[..start].ends_with(self.before.as_bytes())
             || (self.before.starts_with('.') || &*self.before == "[")
                 && is_member(&bytes[..start - self.before.len()])
@@ -373,10 +384,13 @@ impl Phrase {
             return None;
         }
         // Last, because words with equal hashes are nearly always equal.
-        if !bytes[start..end].eq_ignore_ascii_case(self.first.as_bytes()) {
+        let is_first = |(byte, letter): (&u8, &u8)| WORD[usize::from(*byte)] == *letter;
+        if self.first.len() != end - start
+            || !bytes[start..end].iter().zip(self.first.as_bytes()).all(is_first)
+        {
             return None;
         }
-        Some(Hit { concept: self.concept, start: start - self.before.len(), end: at })
+        Some(start - self.before.len()..at)
     }
 }
 

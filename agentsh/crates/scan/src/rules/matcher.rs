@@ -32,6 +32,8 @@ struct Chain {
     rule: usize,
     /// Maximum bytes before each step; the first is unused.
     gaps: Vec<usize>,
+    /// Its first concept.
+    begins: usize,
     /// Index of its first step in [`State::chains`].
     first: usize,
 }
@@ -50,13 +52,17 @@ enum Step {
     Set(usize, usize),
 }
 
+type Latest = [Option<(usize, usize)>; 2];
+
 /// The state of a pass. It serves one text after the other: places count from the first one's start, so that those of an
 /// earlier text are too far away to matter.
 #[derive(Debug, Default)]
 pub struct State {
-    /// For each step of each chain: start and end of the latest two matches. Two, because one word can be two concepts
-    /// and must not block itself.
-    chains: Vec<[Option<(usize, usize)>; 2]>,
+    /// For each step of each chain but its first: start and end of the latest two matches. Two, because one word can be two
+    /// concepts and must not block itself.
+    chains: Vec<Latest>,
+    /// By concept: the same for its hits, which are the first steps of all chains that begin with it.
+    begun: Vec<Latest>,
     sets: Vec<Option<(usize, usize)>>,
 }
 
@@ -78,22 +84,31 @@ impl Matcher {
             if !rule.says.is_empty() {
                 let own = lexicon.add(&format!("says {}", rule.id), &rule.says);
                 matcher.step_for(own, Step::Chain(matcher.chains.len(), 0));
-                matcher.chains.push(Chain { rule: at, gaps: vec![0], first: chain_steps });
+                let begins = usize::from(own);
+                matcher.chains.push(Chain { rule: at, gaps: vec![0], begins, first: chain_steps });
                 chain_steps += 1;
             }
             for line in &rule.sequence {
-                let (mut gaps, mut gap) = (Vec::new(), GAP);
+                let (mut gaps, mut gap, mut begins) = (Vec::new(), GAP, 0);
                 for word in line.split_whitespace() {
                     if let Some(bytes) = number_in_brackets(word) {
                         gap = bytes;
                         continue;
                     }
                     let concept = number(word, lexicon)?;
-                    matcher.step_for(concept, Step::Chain(matcher.chains.len(), gaps.len()));
+                    if gaps.is_empty() {
+                        begins = concept;
+                    } else {
+                        matcher.step_for(concept, Step::Chain(matcher.chains.len(), gaps.len()));
+                    }
                     gaps.push(std::mem::replace(&mut gap, GAP));
                 }
+                if gaps.len() == 1 {
+                    matcher.step_for(begins, Step::Chain(matcher.chains.len(), 0));
+                }
                 chain_steps += gaps.len();
-                matcher.chains.push(Chain { rule: at, first: chain_steps - gaps.len(), gaps });
+                let (begins, first) = (usize::from(begins), chain_steps - gaps.len());
+                matcher.chains.push(Chain { rule: at, begins, first, gaps });
             }
             for line in &rule.together {
                 let (mut size, mut within) = (0, WITHIN);
@@ -139,8 +154,18 @@ impl Matcher {
         if state.chains.is_empty() {
             let steps = self.chains.iter().map(|chain| chain.gaps.len()).sum();
             let members = self.sets.iter().map(|set| set.size).sum();
-            *state = State { chains: vec![[None; 2]; steps], sets: vec![None; members] };
+            let concepts = self.chains.iter().map(|chain| chain.begins + 1).max().unwrap_or(0);
+            let (chains, begun) = (vec![[None; 2]; steps], vec![[None; 2]; concepts]);
+            *state = State { chains, begun, sets: vec![None; members] };
         }
+        self.take_steps(state, hit, text, base, found);
+        // Afterwards, so that one hit is not two steps of a chain.
+        if let Some(latest) = state.begun.get_mut(usize::from(hit.concept)) {
+            *latest = [Some((hit.start, hit.end)), latest[0]];
+        }
+    }
+
+    fn take_steps(&self, state: &mut State, hit: Hit, text: &str, base: usize, found: &mut Vec<Match>) {
         let Some(steps) = self.steps.get(usize::from(hit.concept)) else { return };
         for step in steps {
             match *step {
@@ -149,8 +174,13 @@ impl Matcher {
                     let start = if at == 0 {
                         Some(hit.start)
                     } else {
-                        state.chains[chain.first + at - 1]
-                            .into_iter()
+                        let before = match at {
+                            1 => &state.begun[chain.begins],
+                            _ => &state.chains[chain.first + at - 1],
+                        };
+                        before
+                            .iter()
+                            .copied()
                             .flatten()
                             .find(|(_, end)| *end <= hit.start && hit.start - end <= chain.gaps[at])
                             .map(|(start, _)| start)

@@ -127,7 +127,11 @@ impl Pairs {
             return None;
         }
         let start = reader.inside.front().map_or(hit.start, |(start, _)| *start);
-        *reader = Reader::default();
+        for (_, pair) in reader.inside.drain(..) {
+            reader.counts[usize::from(pair)] = 0;
+        }
+        reader.recent.clear();
+        reader.sum = 0;
         Some(start..hit.end)
     }
 }
