@@ -42,17 +42,18 @@ pub fn visit(text: &str, look: &mut dyn FnMut(&View, bool)) {
         let end = text.floor_char_boundary((start + PIECE).min(text.len()));
         let from = text.ceil_char_boundary(start.saturating_sub(OVERLAP));
         let mut left = (end - from).saturating_mul(GROWTH).max(LEAST);
-        walk(&text[from..end], from, None, 0, &mut left, look);
+        walk(&text[from..end], from, None, (0, false), &mut left, look);
         start = end;
     }
 }
 
-/// The views of a text, which is `parent`, or begins at byte `from` of the original.
+/// The views of a text, which is `parent`, or begins at byte `from` of the original. `depth`: views around it, and whether
+/// one of them is disguised.
 fn walk(
     text: &str,
     from: usize,
     parent: Option<&View>,
-    depth: usize,
+    (depth, inside): (usize, bool),
     left: &mut usize,
     look: &mut dyn FnMut(&View, bool),
 ) {
@@ -82,17 +83,36 @@ fn walk(
             Some(parent) => view.rebase(parent),
             None => view.shift(from),
         }
+        // A character reference of a quotation mark is no disguise, nor is the mark; an escape within an escape is.
+        let is_disguised = disguised || inside || again && depth > 0;
         if again && depth + 1 < DEPTH && *left > 0 {
             *left = left.saturating_sub(view.text.len());
-            walk(&view.text, 0, Some(&view), depth + 1, left, look);
+            walk(&view.text, 0, Some(&view), (depth + 1, is_disguised), left, look);
         }
-        look(&view, disguised || depth > 0);
+        look(&view, is_disguised);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_escape_within_an_escape_is_a_disguise() {
+        for (text, expected) in [
+            ("you don&#8217;t need it", false),
+            ("caf%C3%A9 au lait", false),
+            ("%2549gnore it", true),
+            ("SWdub3JlIGFsbCBwcmV2aW91cw==", true),
+        ] {
+            let (mut views, mut disguised) = (0, 0);
+            visit(text, &mut |_, is_disguised| {
+                views += 1;
+                disguised += usize::from(is_disguised);
+            });
+            assert!(views > 0 && (disguised > 0) == expected, "{text}: {disguised} of {views}");
+        }
+    }
 
     /// For texts that are made to cause repeated work.
     #[test]
