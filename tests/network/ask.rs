@@ -150,7 +150,10 @@ fn a_question_that_is_open_at_the_end_is_told_as_a_refusal() {
 fn telemetry_hosts_of_an_agent_are_refused_without_a_question() {
     for place in places() {
         place.user_policy(POLICY);
-        let script = format!("#!/bin/sh\n{GET}get ab.chatgpt.com; get other.test\n");
+        let hello = place.write("ech.py", include_str!("clients/ech.py")).display().to_string();
+        let script = format!(
+            "#!/bin/sh\n{GET}get ab.chatgpt.com; get github.com; python3 {hello} ab.chatgpt.com:443 2>/dev/null; get other.test\n"
+        );
         place.script(place.path("bin/codex"), &script);
         place.set("PATH", format!("{}:/usr/bin:/bin", place.path("bin").display()));
         let mut command = place.agentsh(&["run", "--", "codex", "exec"]);
@@ -160,9 +163,33 @@ fn telemetry_hosts_of_an_agent_are_refused_without_a_question() {
         assert_eq!(waiting(&place).len(), 1);
         say(&place, &["approve", &id]);
         let (out, err) = ended(child);
-        assert!(out == "403\n200\n" && !err.contains("ab.chatgpt.com"), "{out}{err}");
+        assert!(out == "403\n403\n200\n", "{out}{err}");
+        assert!(!err.contains("ab.chatgpt.com") && !err.contains("github.com"), "{err}");
+        assert!(err.contains(": 2 telemetry or update hosts refused"), "{err}");
         let refused = place.events("net_connect_blocked");
-        assert!(refused.iter().any(|event| event["reason"] == "telemetry-or-update"), "{refused:?}");
+        assert_eq!(refused.len(), 3, "{refused:?}");
+        assert!(refused.iter().all(|event| event["reason"] == "telemetry-or-update"), "{refused:?}");
         assert!(!heard(&place).contains("name ab.chatgpt.com"), "{}", heard(&place));
+    }
+}
+
+/// A host that serves the user's work, too, is refused without a question only while the agent starts.
+#[test]
+fn hosts_that_an_agent_contacts_at_its_start_are_asked_about_later() {
+    for place in places().into_iter().take(1) {
+        place.user_policy(&format!("{POLICY}agent: {{network: {{allow: [allowed.test]}}}}\n"));
+        let script = format!("#!/bin/sh\n{GET}get github.com; get allowed.test; sleep 21; get github.com\n");
+        place.script(place.path("bin/codex"), &script);
+        place.set("PATH", format!("{}:/usr/bin:/bin", place.path("bin").display()));
+        let mut command = place.agentsh(&["run", "--", "codex", "exec"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let id = question(&place, "github.com");
+        say(&place, &["deny", &id]);
+        let (out, err) = ended(child);
+        assert_eq!(out, "403\n200\n403\n", "{err}");
+        let refused = place.events("net_connect_blocked");
+        let reasons: Vec<_> = refused.iter().map(|event| event["reason"].as_str().unwrap()).collect();
+        assert_eq!(reasons, ["telemetry-or-update", "approval-denied"], "{refused:?}");
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
+use agentsh_agents::BackgroundHosts;
 use agentsh_base::remedy;
 use agentsh_base::types::ServerId;
 use agentsh_net::Reason;
@@ -97,7 +98,7 @@ pub struct Egress {
     rules: NetworkPolicy,
     policed: Option<Rc<AttachedPrograms>>,
     services: agentsh_net::Services,
-    background: &'static [&'static str],
+    background: BackgroundHosts,
     pub plan: plan::Network,
     /// Ports that this machine can reach.
     pub published: Vec<Published>,
@@ -114,9 +115,8 @@ pub struct AgentNetwork {
     /// Handles the model's connections.
     pub channel: Option<Rc<dyn agentsh_net::channel::Channel>>,
     pub publish: Vec<PublishedPort>,
-    /// Hosts that the agent contacts for telemetry and updates: without a rule they are refused without a question,
-    /// and only recorded.
-    pub background: &'static [&'static str],
+    /// Without a rule they are refused without a question, and only recorded.
+    pub background: BackgroundHosts,
 }
 
 /// Opens the network of one sandbox with its specification's rules: chooses the backend and the namespace's setup.
@@ -167,7 +167,9 @@ pub async fn open(
     let AgentNetwork { approvals, broker, channel, publish, background } = of_agent;
     let ask: Option<Rc<dyn agentsh_net::ask::Ask>> = match approvals {
         _ if session.facts.learns => Some(Rc::new(Learning::default())),
-        Some(approvals) if asks => Some(Rc::new(Hosts::new(approvals, background))),
+        Some(approvals) if asks => {
+            Some(Rc::new(Hosts::new(approvals, (background.always, background.at_start))))
+        }
         _ => None,
     };
     let authority = super::trust::authority(session, rules);
@@ -317,8 +319,12 @@ impl Egress {
         let session = Rc::clone(&self.session);
         let background = self.background;
         let on_refusal: agentsh_net::OnRefusal = Rc::new(move |server, refusal| {
-            let is_unnamed = matches!(refusal.reason, Reason::TelemetryOrUpdate | Reason::NameNotAllowed);
-            if !(is_unnamed && background.contains(&refusal.host.as_str())) {
+            let is_background = match refusal.reason {
+                Reason::TelemetryOrUpdate => true,
+                Reason::NameNotAllowed => background.always.contains(&refusal.host.as_str()),
+                _ => false,
+            };
+            if !is_background {
                 tell_refusal(&session, server, refusal);
             }
         });

@@ -313,7 +313,7 @@ async fn start_agent(
         broker: brokered.broker.clone(),
         channel: model.clone().map(|model| model as Rc<dyn agentsh_net::channel::Channel>),
         publish: to_publish(&session.facts, &request.publish),
-        background: kind.background_hosts(),
+        background: kind.background_hosts(launch.argv.first().map_or("", String::as_str)),
     };
     let egress = network::open(session, None, &spec.network, of_agent)
         .await

@@ -47,23 +47,51 @@ const ADAPTERS: &[&Adapter] = &[
     &small_agents::VIBE,
 ];
 
-/// Hosts that serve nothing but telemetry and updates, as they are in the programs' own code.
-const BACKGROUND_HOSTS: &[(&str, &[&str])] = &[
+/// Hosts that an agent contacts by itself: telemetry, updates, announcements and feature flags.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BackgroundHosts {
+    /// They serve nothing else.
+    pub always: &'static [&'static str],
+    /// They serve the user's work, too: only what the agent requests of them while it starts is for itself.
+    pub at_start: &'static [&'static str],
+}
+
+/// By the name of the agent, or of the program of one without an adapter: as the programs were seen to contact them.
+const BACKGROUND_HOSTS: &[(&str, BackgroundHosts)] = &[
+    // The prices of models.
+    ("aider", BackgroundHosts { always: &[], at_start: &["raw.githubusercontent.com"] }),
     (
         "claude",
-        &[
-            "browser-intake-us5-datadoghq.com",
-            "downloads.claude.ai",
-            "http-intake.logs.us5.datadoghq.com",
-            "statsig.anthropic.com",
-        ],
+        BackgroundHosts {
+            always: &[
+                "browser-intake-us5-datadoghq.com",
+                "downloads.claude.ai",
+                "http-intake.logs.us5.datadoghq.com",
+                "statsig.anthropic.com",
+            ],
+            at_start: &[],
+        },
     ),
-    ("cline", &["data.cline.bot", "models.dev", "otel.cline.bot", "us.i.posthog.com"]),
-    ("codex", &["ab.chatgpt.com", "releases.openai.com"]),
-    ("droid", &["telemetry.factory.ai"]),
-    ("gemini", &["play.googleapis.com"]),
-    ("kimi", &["telemetry-logs.kimi.com"]),
-    ("pi", &["pi.dev"]),
+    (
+        "cline",
+        BackgroundHosts {
+            always: &["data.cline.bot", "models.dev", "otel.cline.bot", "us.i.posthog.com"],
+            at_start: &["api.cline.bot"],
+        },
+    ),
+    ("cn", BackgroundHosts { always: &[], at_start: &["api.continue.dev"] }),
+    (
+        "codex",
+        BackgroundHosts {
+            always: &["ab.chatgpt.com", "releases.openai.com"],
+            at_start: &["api.github.com", "chatgpt.com", "github.com", "raw.githubusercontent.com"],
+        },
+    ),
+    ("copilot", BackgroundHosts { always: &[], at_start: &["api.github.com"] }),
+    ("droid", BackgroundHosts { always: &["telemetry.factory.ai"], at_start: &[] }),
+    ("gemini", BackgroundHosts { always: &["play.googleapis.com"], at_start: &[] }),
+    ("kimi", BackgroundHosts { always: &["telemetry-logs.kimi.com"], at_start: &[] }),
+    ("pi", BackgroundHosts { always: &["pi.dev"], at_start: &[] }),
 ];
 
 /// The adapter of a program.
@@ -131,11 +159,13 @@ impl Kind {
         self.0.environment
     }
 
-    /// Hosts that it contacts by itself, for telemetry and updates.
+    /// Hosts that it contacts by itself. `program`: as typed.
     #[must_use]
-    pub fn background_hosts(self) -> &'static [&'static str] {
-        let of_agent = BACKGROUND_HOSTS.iter().find(|(name, _)| *name == self.name());
-        of_agent.map_or(&[], |(_, hosts)| *hosts)
+    pub fn background_hosts(self, program: &str) -> BackgroundHosts {
+        let typed = program.rsplit('/').next().unwrap_or(program);
+        let name = if self.is_unknown() { typed } else { self.name() };
+        let of_agent = BACKGROUND_HOSTS.iter().find(|(known, _)| *known == name);
+        of_agent.map_or_else(BackgroundHosts::default, |(_, hosts)| *hosts)
     }
 
     pub(super) fn obeyed(self, context: &Context<'_>) -> Vec<PathBuf> {

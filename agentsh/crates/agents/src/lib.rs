@@ -37,7 +37,7 @@ mod walk;
 
 use std::path::{Path, PathBuf};
 
-pub use adapter::Kind;
+pub use adapter::{BackgroundHosts, Kind};
 pub use error::AgentError;
 pub use launch::{
     Access, Context, Declared, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, Launch, MemoryFiles,

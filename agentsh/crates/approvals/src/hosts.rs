@@ -20,21 +20,34 @@ const ONCE: Duration = Duration::from_secs(60);
 /// Hosts that are asked about in one session; more are refused.
 const MAX_COUNT: usize = 64;
 
+/// How long an agent starts at least; then until it has opened a connection that a rule allows, to its model first of all.
+const START_PERIOD: Duration = Duration::from_secs(20);
+
+/// Hosts that the agent contacts by itself: those for nothing else, and those for the user's work, too.
+type Background = (&'static [&'static str], &'static [&'static str]);
+
 /// When a host was last decided about, and how.
 type HostDecision = Option<(Instant, Result<(), agentsh_net::Reason>)>;
 
 /// Asks about hosts, each once.
 pub struct Hosts {
     approvals: Approvals,
-    /// Refused without a question: what the agent contacts by itself, for telemetry and updates.
-    background: &'static [&'static str],
+    /// Refused without a question: always, and while the agent starts.
+    background: Background,
+    started: Instant,
     known: RefCell<BTreeMap<String, Rc<Mutex<HostDecision>>>>,
 }
 
 impl Hosts {
     #[must_use]
-    pub fn new(approvals: Approvals, background: &'static [&'static str]) -> Self {
-        Self { approvals, background, known: RefCell::default() }
+    pub fn new(approvals: Approvals, background: Background) -> Self {
+        Self { approvals, background, started: Instant::now(), known: RefCell::default() }
+    }
+
+    fn is_starting(&self) -> bool {
+        let Approvals(inner) = &self.approvals;
+        let has_connected = || inner.session.record.journal.summary().connections.values().len() > 0;
+        self.started.elapsed() < START_PERIOD || !has_connected()
     }
 
     fn place(&self, host: &str) -> Option<Rc<Mutex<HostDecision>>> {
@@ -70,11 +83,13 @@ fn reason(outcome: Outcome, reason: Reason) -> Result<(), agentsh_net::Reason> {
 }
 
 impl Ask for Hosts {
+    fn is_background(&self, host: &str) -> bool {
+        let (always, at_start) = self.background;
+        always.contains(&host) || (at_start.contains(&host) && self.is_starting())
+    }
+
     fn ask<'a>(&'a self, host: &'a str, port: u16) -> Answer<'a> {
         Box::pin(async move {
-            if self.background.contains(&host) {
-                return Err(agentsh_net::Reason::TelemetryOrUpdate);
-            }
             let place = self.place(host).ok_or(agentsh_net::Reason::NobodyToAsk)?;
             // Later callers wait for the same answer.
             let mut decided = place.lock().await;

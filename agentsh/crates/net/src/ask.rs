@@ -13,4 +13,9 @@ pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<(), Reason>> + 'a>>;
 pub trait Ask {
     /// Whether a host and port may be reached. Answers within a bounded time.
     fn ask<'a>(&'a self, host: &'a str, port: u16) -> Answer<'a>;
+
+    /// Whether the program contacts a host by itself, for telemetry or updates: then nobody is asked.
+    fn is_background(&self, _host: &str) -> bool {
+        false
+    }
 }

@@ -131,6 +131,12 @@ fn not_opened<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit,
     match closed {
         Closed::Gone => Stop::Gone,
         Closed::Request(refused) => Stop::Refused(Box::new(Refused::request(permit, &refused))),
+        Closed::Refused { protocol, close_reply, .. } if is_background(egress, permit) => {
+            let detail = TELEMETRY_OR_UPDATE.to_owned();
+            let change = egress.change(&permit.shown, permit.port);
+            let refusal = refusal(permit, Reason::TelemetryOrUpdate, detail, change);
+            Stop::Refused(Box::new(Refused { refusal, protocol, close_reply }))
+        }
         Closed::Refused { protocol, reason, detail, close_reply } => {
             let change = match reason {
                 Reason::NotTlsOrHttp | Reason::Silent => entry(egress, permit, "protocol: tcp"),
@@ -141,6 +147,14 @@ fn not_opened<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit,
             Stop::Refused(Box::new(Refused { refusal, protocol, close_reply }))
         }
     }
+}
+
+const TELEMETRY_OR_UPDATE: &str = "no rule names it; the agent contacts it for telemetry or updates";
+
+/// Whether a person would have been asked, but for a host of the program's own.
+fn is_background<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit) -> bool {
+    let is_asked = permit.decision.outcome == Permission::Asked;
+    is_asked && egress.ask.as_ref().is_some_and(|ask| ask.is_background(&permit.shown))
 }
 
 /// Rules about requests need plain HTTP or inspected TLS.
@@ -167,6 +181,7 @@ async fn approved<R: Recorder + 'static>(
         return Ok(());
     }
     let answer = match &egress.ask {
+        Some(_) if is_background(egress, permit) => Err(Reason::TelemetryOrUpdate),
         // A question that is still open when the session ends was not answered.
         Some(ask) => tokio::select! {
             answer = ask.ask(&permit.shown, permit.port) => answer,
@@ -178,7 +193,7 @@ async fn approved<R: Recorder + 'static>(
     let detail = match reason {
         Reason::ApprovalDenied => "no rule names it, and a person said no",
         Reason::ApprovalTimedOut => "no rule names it, and nobody answered in time",
-        Reason::TelemetryOrUpdate => "no rule names it; the agent contacts it for telemetry or updates",
+        Reason::TelemetryOrUpdate => TELEMETRY_OR_UPDATE,
         _ => "no rule names it, and nobody could be asked",
     };
     let change = egress.change(&permit.shown, permit.port);
