@@ -1,6 +1,6 @@
 //! The environment variables of an agent.
 
-use crate::support::{Mode, Outcome, Place};
+use crate::support::{Mode, Outcome, Place, Pty};
 
 #[test]
 fn environment_has_the_usual_variables_and_no_others() {
@@ -104,4 +104,20 @@ fn variables_that_are_set_anew_are_not_reported_as_missing() {
         "{outcome}"
     );
     assert!(outcome.stderr.contains("'ssl' does not get its own variables SSL_OTHER: add"), "{outcome}");
+}
+
+/// An agent draws on the terminal when it runs: what it does not get is said before.
+#[test]
+fn keys_that_an_unknown_agent_does_not_get_are_told_at_its_start() {
+    let place = Place::new(Mode::Invoker);
+    let program = place.script(place.project.join("bin/helper"), "#!/bin/sh\necho drawn\n");
+    let mut command = place.agentsh(&["run", "--"]);
+    command.arg(program).env("ANTHROPIC_API_KEY", "sk-x").env("HELPER_MODEL", "m");
+    let (code, text) = Pty::start(command).whole();
+    assert_eq!(code, 0, "{text:?}");
+    let (before, after) = text.split_once("drawn").expect(&text);
+    let before = before.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(before.contains("'helper' does not get ANTHROPIC_API_KEY; `--env NAME` passes"), "{text:?}");
+    assert!(before.contains("HELPER_MODEL: add `--env HELPER_MODEL`"), "{text:?}");
+    assert!(!after.contains("does not get"), "{text:?}");
 }

@@ -1,4 +1,4 @@
-//! For an agent without an adapter: says which of its files and variables it does not see, and how to pass them.
+//! For an agent without an adapter: says, before it starts, which of its files and variables it does not see, and how to pass them.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ pub fn tell(facts: &Facts, record: &Record, launch: &Launch, found: &Resolved, s
     let hidden = own_files(facts, stem);
     if !hidden.is_empty() {
         let options: Vec<String> = hidden.iter().map(|path| format!("--write {path}")).collect();
-        record.note(&escape::line(&format!(
+        record.announce(&escape::line(&format!(
             "'{shown}' keeps its own files in {}, which it does not see: add `{}`",
             hidden.join(", "),
             options.join(" ")
@@ -52,7 +52,7 @@ pub fn tell(facts: &Facts, record: &Record, launch: &Launch, found: &Resolved, s
     let own: Vec<&str> = stripped.iter().filter(|one| one.starts_with(&prefix)).map(String::as_str).collect();
     if !own.is_empty() {
         let options: Vec<String> = own.iter().take(MAX_COUNT).map(|name| format!("--env {name}")).collect();
-        record.note(&escape::line(&format!(
+        record.announce(&escape::line(&format!(
             "'{shown}' does not get its own variables {}: add `{}`",
             own.iter().take(MAX_COUNT).copied().collect::<Vec<_>>().join(", "),
             options.join(" ")
@@ -64,7 +64,7 @@ pub fn tell(facts: &Facts, record: &Record, launch: &Launch, found: &Resolved, s
         stripped.iter().filter(is_account).take(MAX_COUNT).map(String::as_str).collect();
     if !accounts.is_empty() {
         // No command to paste, because it would pass every vendor's key.
-        record.note(&escape::line(&format!(
+        record.announce(&escape::line(&format!(
             "'{shown}' does not get {}; `--env NAME` passes the one that it needs",
             accounts.join(", ")
         )));
