@@ -328,6 +328,52 @@ fn a_renewed_login_reaches_other_sessions() {
     }
 }
 
+/// Cline replaces its file of providers by renaming another onto it. The choice of a provider that the user has, and of its
+/// model, is kept; keys, addresses and other providers are not.
+#[test]
+fn cline_provider_and_model_are_kept() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let providers = |used: &str, model: &str, key: &str| {
+            json!({"version": 1, "lastUsedProvider": used, "providers": {
+                "anthropic": {"settings": {"provider": "anthropic", "apiKey": key, "model": model}},
+                "groq": {"settings": {"provider": "groq", "apiKey": "k"}},
+            }})
+        };
+        let settings = place.home.join(".cline/data/settings");
+        let own =
+            place.write(settings.join("providers.json"), providers("anthropic", "one", "k").to_string());
+        place.write(settings.join("global-settings.json"), r#"{"telemetryOptOut": true}"#);
+        place.write(settings.join("others-tokens.json"), "SECRET");
+        let mut chosen = providers("groq", "vendor/two-1.5:free", "other");
+        chosen["providers"]["groq"]["settings"]["baseUrl"] = "https://evil.example".into();
+        chosen["providers"]["new"] = json!({"settings": {"provider": "new"}});
+        place.write("chosen", chosen.to_string());
+        let script = "#!/bin/sh\ncd ~/.cline/data/settings || exit 9\ncat *\ncp $OLDPWD/$1 p.tmp && mv p.tmp providers.json\n";
+        place.script("cline", script);
+        let run = |file: &str| {
+            Outcome::of(&mut place.agentsh(&["run", "--quiet", "--", "./cline", file])).expect_code(0)
+        };
+        let outcome = run("chosen");
+        assert!(outcome.stdout.contains("apiKey") && outcome.stdout.contains("telemetryOptOut"), "{outcome}");
+        assert!(!outcome.stdout.contains("SECRET") && outcome.stderr.is_empty(), "{mode:?} {outcome}");
+        let stored = || -> Value { serde_json::from_str(&std::fs::read_to_string(&own).unwrap()).unwrap() };
+        let mut expected = providers("groq", "vendor/two-1.5:free", "k");
+        assert_eq!(stored(), expected, "{mode:?}");
+        // One that the user does not have is not kept.
+        chosen["lastUsedProvider"] = "new".into();
+        chosen["providers"]["anthropic"]["settings"]["model"] = "one".into();
+        place.write("chosen", chosen.to_string());
+        run("chosen");
+        expected["providers"]["anthropic"]["settings"]["model"] = "one".into();
+        assert_eq!(stored(), expected, "{mode:?}");
+        let copies = place.home.join(".local/state/agentsh/agents/cline");
+        let copies = std::fs::read_dir(copies).unwrap().flatten();
+        let mut copies = copies.flat_map(|project| std::fs::read_dir(project.path()).unwrap()).flatten();
+        assert!(!copies.any(|entry| entry.file_name().to_string_lossy().starts_with("copies")));
+    }
+}
+
 /// Files that Claude Code obeys later outside are reported: its memory, and transcripts other than the session's own.
 #[test]
 fn claude_code_memory_and_other_transcripts_are_reported() {

@@ -1,12 +1,18 @@
 //! Cline on the command line. All its files are below `~/.cline/data`.
 
+use std::path::Path;
+
+use serde_json::Value;
+
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, Models, list, login, per_project, private,
-    read_only,
+    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, Kept, Models, list, login, per_project, private,
+    read_only, settings,
 };
-use super::{AgentError, Context, Endpoint, StateKind, TlsInspection, endpoint, json, providers, read};
+use super::{
+    AgentError, Context, Endpoint, Key, Shape, StateKind, TlsInspection, endpoint, json, providers, read,
+};
 
 pub(super) const ADAPTER: Adapter = Adapter {
     name: "cline",
@@ -42,6 +48,7 @@ const FACTS: Facts = Facts {
         Dialect::Common,
     )],
     shown: &[
+        settings("$own/data/settings"),
         login(PROVIDERS),
         private("$own/data/settings/global-settings.json", StateKind::File),
         per_project("$own/data/sessions", StateKind::Dir),
@@ -58,10 +65,22 @@ const FACTS: Facts = Facts {
     // Its daemon on this machine would be out of reach, or the user's own, outside.
     set: &[("CLINE_SESSION_BACKEND_MODE", "local")],
     told: BriefingPlace::Instructions("$own/rules/agentsh.md"),
+    remembered: chosen,
     ..facts::NOTHING
 };
 
 const PROVIDERS: &str = "$own/data/settings/providers.json";
+
+/// The provider in use, and the model of each provider that the user has: they name no host and carry no key.
+fn chosen(context: &Context<'_>) -> Vec<Kept> {
+    let text = read::text(&FACTS.place(context, PROVIDERS), read::LIMIT).ok().flatten().unwrap_or_default();
+    let document = json::parse_relaxed(&text, Path::new("")).unwrap_or_default();
+    let names = document.get("providers").and_then(Value::as_object);
+    let model = |name: &String| Key::harmless(&["providers", name, "settings", "model"], Shape::Model);
+    let models = names.into_iter().flat_map(|names| names.keys().map(model));
+    let keys = models.chain([Key::harmless(&["lastUsedProvider"], Shape::MemberOf("providers"))]);
+    vec![(PROVIDERS, keys.collect())]
+}
 
 /// Cline's own, or what its file of providers says.
 fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {

@@ -117,6 +117,10 @@ pub(super) struct Models {
     pub(super) others: fn(&Context<'_>, &Facts) -> Result<Vec<Endpoint>, AgentError>,
 }
 
+pub(super) const fn settings(path: &'static str) -> HomeEntry {
+    HomeEntry { path, kind: StateKind::Dir, access: Access::Settings }
+}
+
 pub(super) const fn read_only(path: &'static str, kind: StateKind) -> HomeEntry {
     HomeEntry { path, kind, access: Access::ReadOnly }
 }

@@ -159,6 +159,9 @@ pub enum Access {
     /// A JSON file with logins: a copy with these members alone, which are the agent's own account; all of them if none is
     /// named. A renewal of that account goes back, and nothing else.
     Login(&'static [&'static str]),
+    /// A directory of the home for this run, with the files below it that other entries and [`Launch::files`] name, and
+    /// nothing else. The agent replaces its files by renaming others onto them.
+    Settings,
     /// A directory of the project that contains private copies of some of [`Launch::files`]. Its other entries can only be
     /// read. New entries are set aside at the end.
     Answers,
@@ -214,6 +217,10 @@ pub enum Shape {
     Names,
     /// A list of rules, of 1 KiB at most each.
     Rules,
+    /// The name of a model, such as `vendor/model-1.5:free`.
+    Model,
+    /// The name of a member of this object at the top of the user's own file.
+    MemberOf(&'static str),
 }
 
 impl Key {

@@ -25,6 +25,9 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> std::io::Resu
     for state in &launch.home_state {
         let path = facts.context.home.join(&state.path);
         match state.access {
+            StateAccess::Settings => moved.push(at(settings_in(facts, kind, &path, launch)?, path)),
+            StateAccess::Private if directory_of_run(facts, launch, &path).is_some() => {}
+            StateAccess::Login(_) if directory_of_run(facts, launch, &path).is_some() => {}
             StateAccess::Private if path.is_file() => {
                 let content = std::fs::read(&path)?;
                 files.push(File::new(path, content, 0o600));
@@ -44,7 +47,7 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> std::io::Resu
                     access: Access::ReadOnly,
                 }));
             }
-            StateAccess::Login(_) => moved.push(at(login_copy(facts, kind, &path), path)),
+            StateAccess::Login(_) => moved.push(at(login_copy(facts, kind, launch, &path), path)),
             StateAccess::PerProject => {
                 moved.push(at(kept_for_project(facts, kind, &path, state.kind)?, path));
             }
@@ -121,6 +124,32 @@ fn scratch_of(facts: &Facts, kind: Kind, path: &Path, hidden: &[PathBuf]) -> std
     Ok(directory)
 }
 
+/// A directory for this run with copies of the agent's own files; those with logins are there already.
+fn settings_in(facts: &Facts, kind: Kind, path: &Path, launch: &Launch) -> std::io::Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let directory = copies(facts, kind).join(SETTINGS);
+    let make = |directory: &Path| std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    make(&directory)?;
+    let put = |file: &Path, content: &[u8], mode: u32| match file.strip_prefix(path) {
+        Ok(name) => {
+            let file = directory.join(name);
+            make(file.parent().unwrap_or(&directory))?;
+            write_anew(&file, content, mode)
+        }
+        Err(_) => Ok(()),
+    };
+    for state in launch.home_state.iter().filter(|state| state.access == StateAccess::Private) {
+        let file = facts.context.home.join(&state.path);
+        if file.starts_with(path) && file.is_file() {
+            put(&file, &std::fs::read(&file)?, 0o600)?;
+        }
+    }
+    for file in &launch.files {
+        put(&file.path, &file.content, file.mode)?;
+    }
+    Ok(directory)
+}
+
 /// Git inside does not list files that exist only for this run.
 const UNLISTED: &str = ".gitignore";
 
@@ -132,7 +161,7 @@ fn answers_in(
     files: &[InjectedFile],
 ) -> std::io::Result<(PathBuf, Vec<PathBuf>)> {
     use std::os::unix::fs::DirBuilderExt;
-    let directory = copies(facts, kind).join("answers");
+    let directory = copies(facts, kind).join(ANSWERS);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
     let mut ignored = String::new();
     let own = files.iter().filter_map(|file| Some((file.path.strip_prefix(path).ok()?, &file.content)));
@@ -202,8 +231,9 @@ pub fn unless_unmasked(facts: &Facts, launch: &mut Launch) {
 /// After the end: moves new files next to the agent's own ones (`own`) to the versions of `agentsh undo`, and removes the
 /// directories of this run.
 pub fn finish(facts: &Facts, record: &Record, kind: Kind, launch: &Launch, own: &[&Path]) {
-    let is_for_this_run =
-        |state: &HomeState| matches!(state.access, StateAccess::Scratch | StateAccess::Answers);
+    let is_for_this_run = |state: &HomeState| {
+        matches!(state.access, StateAccess::Scratch | StateAccess::Answers | StateAccess::Settings)
+    };
     if !launch.home_state.iter().any(is_for_this_run) {
         return;
     }
@@ -214,7 +244,7 @@ pub fn finish(facts: &Facts, record: &Record, kind: Kind, launch: &Launch, own: 
             let name = name.as_encoded_bytes();
             name == UNLISTED.as_bytes() || names.iter().any(|own| name.starts_with(own.as_encoded_bytes()))
         };
-        let entries = std::fs::read_dir(copies(facts, kind).join("answers")).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(copies(facts, kind).join(ANSWERS)).into_iter().flatten().flatten();
         for entry in entries.filter(|entry| !is_known(&entry.file_name())) {
             let path = state.path.join(entry.file_name());
             if path.symlink_metadata().is_ok() {
@@ -239,17 +269,39 @@ pub fn finish(facts: &Facts, record: &Record, kind: Kind, launch: &Launch, own: 
     let _ = std::fs::remove_dir_all(copies(facts, kind));
 }
 
-/// The path of the agent's own file in the directory for this run.
+/// The directory of the agent that exists for this run alone and holds this file, and its name below [`copies`].
+fn directory_of_run(facts: &Facts, launch: &Launch, path: &Path) -> Option<(PathBuf, &'static str)> {
+    launch.home_state.iter().find_map(|state| {
+        let name = match state.access {
+            StateAccess::Answers => ANSWERS,
+            StateAccess::Settings => SETTINGS,
+            _ => return None,
+        };
+        let directory = facts.context.home.join(&state.path);
+        path.starts_with(&directory).then_some((directory, name))
+    })
+}
+
+/// Whether this file of the agent is created in a directory for this run.
 #[must_use]
-pub fn answers_file(facts: &Facts, kind: Kind, launch: &Launch, path: &Path) -> Option<PathBuf> {
-    let mut answers = launch.home_state.iter().filter(|state| state.access == StateAccess::Answers);
-    let below = answers.find_map(|state| path.strip_prefix(&state.path).ok())?;
-    Some(copies(facts, kind).join("answers").join(below))
+pub fn is_in_directory_of_run(facts: &Facts, launch: &Launch, path: &Path) -> bool {
+    directory_of_run(facts, launch, path).is_some()
+}
+
+/// The path outside of the agent's own file in a directory for this run.
+#[must_use]
+pub fn file_of_run(facts: &Facts, kind: Kind, launch: &Launch, path: &Path) -> Option<PathBuf> {
+    let (directory, name) = directory_of_run(facts, launch, path)?;
+    Some(copies(facts, kind).join(name).join(path.strip_prefix(directory).ok()?))
 }
 
 fn shown(project: &Path, path: &Path) -> String {
     path.strip_prefix(project).unwrap_or(path).display().to_string()
 }
+
+/// Names below [`copies`].
+const ANSWERS: &str = "answers";
+const SETTINGS: &str = "settings";
 
 /// Directories of this run.
 fn copies(facts: &Facts, kind: Kind) -> PathBuf {
@@ -257,8 +309,9 @@ fn copies(facts: &Facts, kind: Kind) -> PathBuf {
 }
 
 /// The path of the copy of a file with logins.
-pub(super) fn login_copy(facts: &Facts, kind: Kind, path: &Path) -> PathBuf {
-    copies(facts, kind).join("logins").join(path.file_name().unwrap_or_default())
+pub(super) fn login_copy(facts: &Facts, kind: Kind, launch: &Launch, path: &Path) -> PathBuf {
+    let alone = || copies(facts, kind).join("logins").join(path.file_name().unwrap_or_default());
+    file_of_run(facts, kind, launch, path).unwrap_or_else(alone)
 }
 
 /// Maximum size of a directory that the agent gets as a copy; the rest is not visible.

@@ -47,7 +47,7 @@ impl Logins {
         for state in &launch.home_state {
             let Access::Login(own) = state.access else { continue };
             let path = facts.context.home.join(&state.path);
-            let copy = files::login_copy(facts, kind, &path);
+            let copy = files::login_copy(facts, kind, launch, &path);
             let stamps = [stamp(&path), None];
             let mut own: Vec<String> = own.iter().map(|name| (*name).to_owned()).collect();
             if own.is_empty() {
@@ -167,10 +167,14 @@ fn own_members(document: Value, own: &[String]) -> Option<Map<String, Value>> {
     Some(document)
 }
 
-/// The agent has this very file: it is mounted.
+/// The agent has this very file: it, or its directory, is mounted.
 fn write_in_place(copy: &Path, document: &Map<String, Value>) -> std::io::Result<()> {
     let content = serde_json::to_vec(document)?;
-    let mut file = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(copy)?;
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut file = std::fs::OpenOptions::new().write(true).custom_flags(flags).open(copy)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
     // Never empty in between.
     file.write_all(&content)?;
     file.set_len(content.len() as u64)

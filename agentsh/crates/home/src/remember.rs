@@ -98,7 +98,7 @@ pub fn keep(
     for (remembered, was) in &given.0 {
         let KeptFile { path, format, .. } = remembered;
         // A directory of the run outlives the place where it was mounted.
-        let text = match files::answers_file(facts, kind, launch, path) {
+        let text = match files::file_of_run(facts, kind, launch, path) {
             Some(file) => left_in(&file),
             None => inside.and_then(|inside| content_inside(facts, inside, path)),
         };
@@ -116,10 +116,16 @@ pub fn keep(
             of_file.extend(own.into_iter().map(|(key, value)| (name(key), value)));
         }
         let grown = |document: &Value| -> Changes {
+            let is_member = |(key, value): &&(&Key, Value)| match key.shape {
+                Shape::MemberOf(object) => {
+                    value.as_str().is_some_and(|name| document[object].get(name).is_some())
+                }
+                _ => true,
+            };
             let of_key = |(key, value): &(&Key, Value)| {
                 (key.at.clone(), grown(value, at(document, &key.at), key.shape))
             };
-            back.iter().map(of_key).collect()
+            back.iter().filter(is_member).map(of_key).collect()
         };
         if !back.is_empty()
             && let Err(error) = merge(facts, path, *format, grown)
@@ -290,10 +296,11 @@ fn at<'v>(document: &'v Value, steps: &[String]) -> Option<&'v Value> {
 /// The value, when it has the shape.
 fn fitting(value: &Value, shape: Shape) -> Option<Value> {
     let is_count = |value: &Value| value.as_u64().is_some_and(|count| count < 1 << 31);
-    let is_word = |text: &str| {
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-        !text.is_empty() && text.len() <= MAX_WORD && text.chars().all(plain)
+    let is_made_of = |text: &str, others: &str, longest: usize| {
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || others.contains(letter);
+        !text.is_empty() && text.len() <= longest && text.chars().all(plain)
     };
+    let is_word = |text: &str| is_made_of(text, "-_.", MAX_WORD);
     let are_texts = |longest: usize| {
         let fits = |text: &str| text.len() <= longest && !text.chars().any(char::is_control);
         value.as_array().is_some_and(|items| {
@@ -307,7 +314,8 @@ fn fitting(value: &Value, shape: Shape) -> Option<Value> {
             members.len() <= MAX_MEMBERS
                 && members.iter().all(|(name, value)| is_word(name) && is_count(value))
         }),
-        Shape::Word => value.as_str().is_some_and(is_word),
+        Shape::Word | Shape::MemberOf(_) => value.as_str().is_some_and(is_word),
+        Shape::Model => value.as_str().is_some_and(|text| is_made_of(text, "-_.:/@", MAX_NAME)),
         Shape::OneOf(words) => value.as_str().is_some_and(|text| words.contains(&text)),
         Shape::Names => are_texts(MAX_NAME),
         Shape::Rules => are_texts(MAX_RULE),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agentsh_agents::{Access as StateAccess, Endpoint, Kind, Launch};
+use agentsh_agents::{Endpoint, Kind, Launch};
 use agentsh_sandbox::layout::OWN_DIRECTORY;
 use agentsh_sandbox::plan::{Access, Terminal};
 use agentsh_sandbox::spec::{
@@ -64,7 +64,7 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
         repositories::contribution(context, agent.agree, agent.review).map_err(io("store approvals"))?,
         files::contribution(&session.facts, agent.kind, agent.launch)
             .map_err(|source| RunError::Io { doing: "prepare the agent's own files", source })?,
-        of_adapter(agent.kind, agent.launch, agent.socket),
+        of_adapter(&session.facts, agent.kind, agent.launch, agent.socket),
         of_program(agent.pinned.resolved.worded.clone().into_iter().chain(agent.pinned.resolved.env.clone())),
         of_sandbox(context, ProcessKind::Agent),
         git_identity::contribution(context, !agent.keys.git.is_empty()),
@@ -160,10 +160,8 @@ pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Con
 }
 
 /// Makes the agent use bridges instead of its servers.
-fn of_adapter(kind: Kind, launch: &Launch, socket: &Path) -> Contribution {
-    let answers = launch.home_state.iter().filter(|state| state.access == StateAccess::Answers);
-    let answers: Vec<&PathBuf> = answers.map(|state| &state.path).collect();
-    let files = launch.files.iter().filter(|file| !answers.iter().any(|own| file.path.starts_with(own)));
+fn of_adapter(facts: &Facts, kind: Kind, launch: &Launch, socket: &Path) -> Contribution {
+    let files = launch.files.iter().filter(|file| !files::is_in_directory_of_run(facts, launch, &file.path));
     let files = files.map(|file| File::new(file.path.clone(), file.content.clone(), file.mode));
     let replaced =
         launch.replaced.iter().map(|(path, content)| File::new(path.clone(), content.clone(), 0o444));
