@@ -167,8 +167,12 @@ fn file_refusals_are_reported_with_rule_and_remedy_on_request() {
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(3);
         assert!(outcome.stderr.contains("`agentsh run --tell-files` prints each refused file"), "{outcome}");
         assert!(!outcome.stderr.contains("'.envrc' is refused"), "{outcome}");
-        let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "true"])).expect_code(0);
-        assert!(!outcome.stderr.contains("--tell-files"), "{outcome}");
+        // Nothing was refused, or nothing failed.
+        for (script, code) in [("exit 3", 3), ("cat nowhere", 1), ("echo x > .mcp.json", 0)] {
+            let outcome =
+                Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(code);
+            assert!(!outcome.stderr.contains("--tell-files"), "{outcome}");
+        }
         // A file that is written beside a guarded one and renamed over it is always reported.
         let script = "echo x > .envrc.tmp.17; mv .envrc.tmp.17 .envrc; rm -f .envrc.tmp.17";
         let outcome = Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", script])).expect_code(0);

@@ -77,8 +77,15 @@ pub struct RunArgs {
 }
 
 /// Programs say that a file is missing or read-only, and do not know why.
-const WHERE_TO_ASK: &str = "agentsh: if a program says that a file is missing, read-only or busy: `agentsh policy explain --read FILE` \
-     or `--write FILE` names the rule and what allows the file; `agentsh run --tell-files` prints each refused file";
+const WHERE_TO_ASK: &str = "agentsh: for a file that a program calls missing, read-only or busy: `agentsh policy explain --read FILE` \
+     or `--write FILE`; `agentsh run --tell-files` prints each refused file";
+
+/// Whether the sandbox refused something to a program, and a run that reports each file would say more.
+fn has_refused_inside(session: &Session) -> bool {
+    let summary = session.record.journal.summary();
+    let refused = summary.refused_files.values().chain(summary.refused_calls.values()).count();
+    !session.facts.tells_files && refused + summary.kept_files.values().len() > 0
+}
 
 /// Entries of each list of the policy that are suggested at the end.
 const MAX_SUGGESTED: usize = 8;
@@ -158,7 +165,7 @@ async fn run_given(args: RunArgs, given: CommandLine, was_interrupted: &Cell<boo
     match run_session(request).await {
         Ok(outcome) => {
             report(&outcome, (args.quiet, args.network_learn), target).await;
-            if !args.quiet && is_untold && outcome.exit_code != 0 && !outcome.session.facts.tells_files {
+            if !args.quiet && is_untold && outcome.exit_code != 0 && has_refused_inside(&outcome.session) {
                 let _ = writeln!(style::stderr(), "{WHERE_TO_ASK}");
             }
             if let Some(target) = receipt {
