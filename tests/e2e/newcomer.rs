@@ -332,10 +332,9 @@ fn walk(newcomer: &mut Newcomer, agent: &Agent, called: impl Fn() -> bool) {
     let after = newcomer.leaves(agent);
     println!("{}: after {}\n{after}\n", newcomer.name, agent.typed);
     assert!(!after.contains("waits for your answer"), "nothing waits any more: {after}");
-    let (_, said) =
-        after.rsplit_once("to allow any of these from the next run on:").expect("how to allow it");
-    let mut lines = said.lines().map(str::trim);
-    let command = lines.find(|line| line.starts_with("agentsh policy allow ")).expect("a command");
+    let (_, said) = after.rsplit_once("to allow: ").expect("how to allow it");
+    let command = said.lines().map(str::trim).next().filter(|line| line.starts_with("agentsh policy allow "));
+    let command = command.expect("a command");
     assert!(command.contains(&format!("localhost:{port}")), "{said}");
 
     // Taken literally.

@@ -294,13 +294,8 @@ async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: O
     if !quiet {
         let summary = session.record.journal.summary();
         let told = shown_notices::of_machine(&session.facts.context.state, &summary);
-        let _ = write!(style::stderr(), "{}", style::summary(&summary.render_short(&told)));
-        let lines = session.wanted_lines(MAX_SUGGESTED);
-        if !lines.is_empty() && !is_learning {
-            let lines = lines.join("\n  ");
-            let _ =
-                writeln!(style::stderr(), "agentsh: to allow any of these from the next run on:\n  {lines}");
-        }
+        let commands = if is_learning { Vec::new() } else { session.wanted_lines(MAX_SUGGESTED) };
+        let _ = write!(style::stderr(), "{}", style::summary(&summary.render_short(&told, &commands)));
     }
     let Some(target) = target else { return };
     let text = async {

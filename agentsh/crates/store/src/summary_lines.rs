@@ -71,6 +71,29 @@ pub(super) fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
+/// Adds to the group of this key, in the order of the first ones.
+pub(super) fn add_to_group<K: PartialEq, T>(groups: &mut Vec<(K, Vec<T>)>, key: K, one: T) {
+    match groups.iter_mut().find(|(known, _)| *known == key) {
+        Some((_, group)) => group.push(one),
+        None => groups.push((key, vec![one])),
+    }
+}
+
+/// Hosts with their ports; 0 is an unknown one.
+pub(super) fn destinations<'a>(all: impl ExactSizeIterator<Item = (&'a str, u16)>) -> String {
+    const MAX_NAMED: usize = 5;
+    let more = all.len().saturating_sub(MAX_NAMED);
+    let named = all.take(MAX_NAMED).map(|(host, port)| match port {
+        0 => line(host).into_owned(),
+        port => format!("{}:{port}", line(host)),
+    });
+    let mut named: Vec<String> = named.collect();
+    if more > 0 {
+        named.push(format!("{more} more"));
+    }
+    named.join(", ")
+}
+
 /// `files -> mail`, `mail -> host.example`.
 pub(super) fn arrow(found: &Flowed) -> String {
     match (&found.from, &found.host) {

@@ -8,14 +8,14 @@ use crate::summary_lines::{arrow, bundle, count, lack, mismatch, owner};
 use crate::types::ServerId;
 use crate::words::{Action, BundleState};
 
-/// Maximum number of lines of [`Summary::render_short`].
-pub(super) const SHORT_LINES: usize = 12;
+/// Maximum number of lines of [`Summary::render_short`]; a terminal may wrap them.
+pub(super) const SHORT_LINES: usize = 5;
 
 impl Summary {
-    /// For the end of a run: at most 12 lines. What ran, what was refused and by which rule, and, as far as `told` does
-    /// not have it already, what was not enforced.
+    /// For the end of a run: at most 5 lines. What ran, what was refused and by which rule, how to allow it (`commands`), and, as
+    /// far as `told` does not have it already, what was not enforced. `agentsh report` has the rest.
     #[must_use]
-    pub fn render_short(&self, told: &BTreeSet<String>) -> String {
+    pub fn render_short(&self, told: &BTreeSet<String>, commands: &[String]) -> String {
         let (calls, blocked) = self.tools.values().fold((0, 0), |(calls, blocked), tool| {
             (calls + tool.allowed + tool.alerted + tool.blocked, blocked + tool.blocked)
         });
@@ -73,7 +73,7 @@ impl Summary {
         facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
         facts.extend(self.withheld().into_iter().map(|text| format!("withheld: {text}")));
         facts.extend(self.refused_connections_short());
-        facts.extend(self.not_reached());
+        facts.extend(self.failed_connections_short());
         facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
         facts.extend(self.advisories().into_iter().map(|text| format!("advisory: {text}")));
         let unsound = self.bundles.values().filter(|bundle| bundle.state != BundleState::InForce);
@@ -84,13 +84,27 @@ impl Summary {
         facts.extend(self.rejections().into_iter().map(|text| format!("rejected: {text}")));
         facts.extend(self.failures());
         facts.extend(self.undelivered());
-        let room = SHORT_LINES - 2;
-        let left_over = facts.len().saturating_sub(room);
-        lines.extend(facts.into_iter().take(room).map(|text| format!("  {}", shorten(&text, 300))));
+        let allow = self.to_allow(commands);
+        let room = SHORT_LINES - lines.len() - allow.len();
+        let is_all = facts.len() <= room;
+        let left_over = if is_all { 0 } else { facts.len() + 1 - room };
+        facts.truncate(facts.len() - left_over);
         if left_over > 0 {
-            lines.push(format!("  … and {left_over} more: agentsh report {}", self.session));
+            facts.push(format!("… and {left_over} more: agentsh report {}", self.session));
         }
+        lines.extend(facts.into_iter().chain(allow).map(|text| format!("  {}", shorten(&text, 300))));
         lines.join("\n") + "\n"
+    }
+
+    /// The commands that allow what was refused.
+    fn to_allow(&self, commands: &[String]) -> Vec<String> {
+        let line = |command: &String| format!("to allow: {command}");
+        match commands {
+            [first, _, _, ..] => {
+                vec![line(first), format!("to allow the rest: agentsh report {}", self.session)]
+            }
+            few => few.iter().map(line).collect(),
+        }
     }
 
     /// One line for all of them.

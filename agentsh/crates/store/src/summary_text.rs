@@ -8,8 +8,10 @@ use agentsh_base::remedy::shown;
 
 use crate::escape::line;
 use crate::shown_time;
-use crate::summary::{PORTS_UNKNOWN, RefusedConnection, Summary, Warned};
-use crate::summary_lines::{bundle, command, count, flow, mismatch, owner, refusal};
+use crate::summary::{Connections, PORTS_UNKNOWN, RefusedConnection, Summary, Warned};
+use crate::summary_lines::{
+    add_to_group, bundle, command, count, destinations, flow, mismatch, owner, refusal,
+};
 use crate::types::{ServerId, exit_status};
 use crate::words::{Action, ExitCause};
 
@@ -155,9 +157,9 @@ impl Summary {
                 None => refused.push(RefusedConnection { host: host.to_owned(), ..found.clone() }),
             }
         }
-        let lines = refused.iter().map(|found| {
-            let port = if found.port == 0 { String::new() } else { format!(":{}", found.port) };
-            let times = if found.count > 1 { format!(" {}x", found.count) } else { String::new() };
+        // One line for everything that was refused to one sandbox for the same reason.
+        let mut groups: Vec<((String, String), Vec<&RefusedConnection>)> = Vec::new();
+        for found in &refused {
             let reason = line(&found.reason).replace('-', " ");
             let why = match line(&found.detail) {
                 detail if detail.is_empty() => reason,
@@ -165,22 +167,33 @@ impl Summary {
                 detail if reason.starts_with("approval ") || detail.ends_with(&reason) => detail.into_owned(),
                 detail => format!("{reason}: {detail}"),
             };
-            format!(
-                "refused{times}: {} -> {}{port} ({why}, by {})",
-                owner(found.server_id.as_ref()),
-                line(&found.host),
-                line(&found.rule.to_string()),
-            )
+            let why = format!("{why}, by {}", line(&found.rule.to_string()));
+            add_to_group(&mut groups, (owner(found.server_id.as_ref()), why), found);
+        }
+        let lines = groups.into_iter().map(|((who, why), group)| {
+            let times = match group.as_slice() {
+                [one] if one.count > 1 => format!(" {}x", one.count),
+                _ => String::new(),
+            };
+            let to = destinations(group.iter().map(|found| (found.host.as_str(), found.port)));
+            format!("refused{times}: {who} -> {to} ({why})")
         });
         lines.collect()
     }
 
-    /// Allowed hosts to which no connection could be made, which a program may take for a refusal.
-    pub(super) fn not_reached(&self) -> Vec<String> {
-        let failed = self.connections.values().filter(|found| found.closed == 0 && found.failed > 0);
-        let lines = failed.map(|found| {
-            let (who, host) = (owner(found.server_id.as_ref()), line(&found.host));
-            format!("not reached: {who} -> {host}:{} ({})", found.port, line(&found.detail))
+    /// Destinations that were allowed and never reached, if the program failed: that may be why.
+    pub(super) fn failed_connections_short(&self) -> Vec<String> {
+        if self.exit_code.is_none_or(|code| code == 0) {
+            return Vec::new();
+        }
+        let mut groups: Vec<((String, String), Vec<&Connections>)> = Vec::new();
+        for found in self.connections.values().filter(|found| found.failed > 0 && found.closed == 0) {
+            let key = (owner(found.server_id.as_ref()), line(&found.detail).into_owned());
+            add_to_group(&mut groups, key, found);
+        }
+        let lines = groups.into_iter().map(|((who, why), group)| {
+            let to = destinations(group.iter().map(|found| (found.host.as_str(), found.port)));
+            format!("allowed, but not reached: {who} -> {to} ({why})")
         });
         lines.collect()
     }

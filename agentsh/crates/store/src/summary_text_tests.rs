@@ -12,8 +12,8 @@ fn summary(events: &[crate::Event]) -> Summary {
 
 #[test]
 fn the_short_form_names_refusals_and_their_rules() {
-    insta::assert_snapshot!("short", summary(&events()).render_short(&BTreeSet::new()));
-    let nothing = summary(&[]).render_short(&BTreeSet::new());
+    insta::assert_snapshot!("short", summary(&events()).render_short(&BTreeSet::new(), &[]));
+    let nothing = summary(&[]).render_short(&BTreeSet::new(), &[]);
     assert!(nothing.lines().count() == 1 && nothing.ends_with(": nothing refused\n"), "{nothing}");
 }
 
@@ -31,10 +31,10 @@ fn missing_layer_of_a_machine_is_reported_once() {
     let events: Vec<_> =
         all.iter().flat_map(|who| [lacks(*who, "memory limit"), lacks(*who, "cpu limit")]).collect();
     let summary = summary(&events);
-    let short = summary.render_short(&BTreeSet::new());
+    let short = summary.render_short(&BTreeSet::new(), &[]);
     assert_eq!(short.matches("not fully enforced").count(), 1, "{short}");
     assert!(short.contains("not fully enforced for the agent, fs, git: "), "{short}");
-    assert_eq!(summary.render_short(&summary.lacking()).lines().count(), 1);
+    assert_eq!(summary.render_short(&summary.lacking(), &[]).lines().count(), 1);
     assert!(summary.render_text(100).contains("not enforced\n  cpu limit of the agent"));
 }
 
@@ -51,8 +51,20 @@ fn hosts_are_counted_and_not_questions() {
         change: None,
         count,
     };
-    let short = summary(&[asked("one.test", 4), asked("two.test", 1)]).render_short(&BTreeSet::new());
+    let short = summary(&[asked("one.test", 4), asked("two.test", 1)]).render_short(&BTreeSet::new(), &[]);
     assert!(short.contains(": 2 hosts refused\n"), "{short}");
+}
+
+/// The commands are among the lines, and the report has what does not fit.
+#[test]
+fn short_form_has_room_for_the_commands_that_allow() {
+    let commands: Vec<String> = (1..=3).map(|number| format!("agentsh policy allow {number}")).collect();
+    for (given, expected) in [(0, 0), (1, 1), (2, 2), (3, 2)] {
+        let short = summary(&events()).render_short(&BTreeSet::new(), &commands[..given]);
+        assert_eq!(short.lines().count(), SHORT_LINES, "{short}");
+        assert_eq!(short.matches("  to allow").count(), expected, "{short}");
+        assert!(short.contains("  refused: fs/delete: "), "{short}");
+    }
 }
 
 /// A program that connects to `localhost` tries both addresses.
@@ -74,7 +86,7 @@ fn both_addresses_of_this_machine_are_one_host() {
         comm: None,
     };
     let events = [refused("127.0.0.1", 1), refused("::1", 1), refused("127.0.0.1", 2)];
-    let short = summary(&events).render_short(&BTreeSet::new());
+    let short = summary(&events).render_short(&BTreeSet::new(), &[]);
     assert!(short.contains(": 1 host refused\n"), "{short}");
     assert_eq!(short.matches("refused: the agent -> localhost:1 (").count(), 1, "{short}");
     assert!(short.contains("refused: the agent -> localhost:2 ("), "{short}");
@@ -84,7 +96,7 @@ fn both_addresses_of_this_machine_are_one_host() {
 fn a_server_whose_program_changed_counts_as_refused() {
     let mut events = events();
     events.retain(|event| matches!(event, crate::Event::McpServerBinaryMismatch { .. }));
-    let short = summary(&events).render_short(&BTreeSet::new());
+    let short = summary(&events).render_short(&BTreeSet::new(), &[]);
     assert!(events.len() == 1 && short.contains(": 1 refused\n"), "{short}");
 }
 
@@ -95,7 +107,7 @@ fn names_without_end_do_not_grow_the_summary() {
         .collect();
     let summary = summary(&hostile);
     assert_eq!((summary.tools.values().len(), summary.not_listed), (500, 9000));
-    let short = summary.render_short(&BTreeSet::new());
+    let short = summary.render_short(&BTreeSet::new(), &[]);
     assert!(short.lines().count() <= SHORT_LINES && short.len() < 5000, "{short}");
     let text = summary.render_text(0);
     assert!(!short.contains('\u{1b}') && !text.contains('\u{1b}') && text.len() < 200_000);
