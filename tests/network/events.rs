@@ -135,3 +135,22 @@ fn learned_policy_lets_the_same_run_work() {
         assert!(!outcome.stdout.contains("DONE"), "{outcome}");
     }
 }
+
+/// What a program makes of it differs: that a host was allowed and not there is said, if the program failed.
+#[test]
+fn failed_connections_are_told_at_the_end_of_a_run_that_failed() {
+    for (mode, backend) in backends() {
+        let place = Place::new(mode).online().policed_by(backend);
+        place.user_policy("agent: {network: {allow: [gone.test, missing.test, allowed.test]}}\n");
+        for (code, is_told) in [(7, true), (0, false)] {
+            let script = format!(
+                "for host in gone missing allowed; do curl -s -o /dev/null http://$host.test/; done; exit {code}"
+            );
+            let outcome =
+                Outcome::of(&mut place.agentsh(&["run", "--", "sh", "-c", &script])).expect_code(code);
+            let line = "allowed, but not reached: the agent -> gone.test:80, missing.test:80 (the name does not exist";
+            assert_eq!(outcome.stderr.contains(line), is_told, "{outcome}");
+            assert!(!outcome.stderr.contains("-> allowed.test"), "{outcome}");
+        }
+    }
+}
