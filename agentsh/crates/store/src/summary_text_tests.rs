@@ -88,8 +88,7 @@ fn both_addresses_of_this_machine_are_one_host() {
     let events = [refused("127.0.0.1", 1), refused("::1", 1), refused("127.0.0.1", 2)];
     let short = summary(&events).render_short(&BTreeSet::new(), &[]);
     assert!(short.contains(": 1 host refused\n"), "{short}");
-    assert_eq!(short.matches("refused: the agent -> localhost:1 (").count(), 1, "{short}");
-    assert!(short.contains("refused: the agent -> localhost:2 ("), "{short}");
+    assert!(short.contains("refused: the agent -> localhost:1, localhost:2 ("), "{short}");
 }
 
 #[test]
