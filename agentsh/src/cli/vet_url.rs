@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use agentsh_egress::resolve::{Answer, Lookup, ResolveError, Resolver};
-use agentsh_egress::target::{Refused, Rules, Target};
+use agentsh_egress::target::{Rules, Target, TargetError};
 
 use agentsh_terminal::exit;
 
@@ -135,7 +135,7 @@ async fn judge(
     hops: &[String],
     given: &ResolverAnswers,
     rules: &Rules,
-) -> Result<Vec<IpAddr>, Refused> {
+) -> Result<Vec<IpAddr>, TargetError> {
     let mut target = Target::parse(url, rules)?;
     let mut addresses = connections(&target, given, rules).await?;
     for (before, location) in hops.iter().enumerate() {
@@ -149,11 +149,11 @@ async fn connections(
     target: &Target,
     given: &ResolverAnswers,
     rules: &Rules,
-) -> Result<Vec<IpAddr>, Refused> {
+) -> Result<Vec<IpAddr>, TargetError> {
     let answers: Vec<&Records> = given.dns.iter().chain(given.dns_seq.iter().flatten()).collect();
     if answers.is_empty() && target.literal().is_none() {
         let lookup = Resolver::system_lookup()
-            .map_err(|why| Refused::Unresolved { name: target.name().to_owned(), why })?;
+            .map_err(|why| TargetError::Unresolved { name: target.name().to_owned(), why })?;
         return target.resolve(rules, &*lookup).await;
     }
     let mut addresses = target.literal().into_iter().collect();

@@ -127,7 +127,7 @@ impl Client {
 
     /// # Errors
     /// Like [`Target::parse`].
-    pub fn target(&self, url: &str) -> Result<Target, super::target::Refused> {
+    pub fn target(&self, url: &str) -> Result<Target, super::target::TargetError> {
         Target::parse(url, &self.rules)
     }
 

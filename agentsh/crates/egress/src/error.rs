@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::resolve::ResolveError;
-use super::target::Refused;
+use super::target::TargetError;
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum HttpError {
@@ -15,7 +15,7 @@ pub enum HttpError {
     #[error("the server sent nothing for {} ms in the middle of its answer", .0.as_millis())]
     Idle(Duration),
     #[error("cannot connect to {host}: {why}")]
-    Refused { host: String, why: Refused },
+    Refused { host: String, why: TargetError },
     #[error("the name '{name}': {why}")]
     Name { name: String, why: ResolveError },
     #[error("cannot connect to {host}: {source}")]
@@ -36,10 +36,10 @@ pub enum HttpError {
 
 impl HttpError {
     #[must_use]
-    pub fn refused(host: &str, why: Refused) -> Self {
+    pub fn refused(host: &str, why: TargetError) -> Self {
         match why {
-            Refused::Unresolved { name, why } => Self::Name { name, why },
-            why @ Refused::Redirects => Self::Broken(why.to_string()),
+            TargetError::Unresolved { name, why } => Self::Name { name, why },
+            why @ TargetError::Redirects => Self::Broken(why.to_string()),
             why => Self::Refused { host: host.to_owned(), why },
         }
     }

@@ -51,7 +51,7 @@ pub struct Target {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum TargetError {
     #[error("it is not a URL: {0}")]
     NoUrl(String),
     #[error("other programs may parse it differently: {0}")]
@@ -90,7 +90,7 @@ pub enum Refused {
     Unresolved { name: String, why: ResolveError },
 }
 
-impl Refused {
+impl TargetError {
     /// Stable code: `insecure-target` for what would go in plain text, else `target-not-public`.
     #[must_use]
     pub fn code(&self) -> &'static str {
@@ -115,7 +115,7 @@ impl Refused {
 impl Target {
     /// # Errors
     /// What the text alone shows to be refused.
-    pub fn parse(text: &str, rules: &Rules) -> Result<Self, Refused> {
+    pub fn parse(text: &str, rules: &Rules) -> Result<Self, TargetError> {
         Self::of(read(text, None)?, rules)
     }
 
@@ -124,17 +124,17 @@ impl Target {
     ///
     /// # Errors
     /// Like [`Target::parse`], and when the redirection itself is not followed.
-    pub fn redirected(&self, location: &str, before: usize, rules: &Rules) -> Result<Self, Refused> {
+    pub fn redirected(&self, location: &str, before: usize, rules: &Rules) -> Result<Self, TargetError> {
         if before >= MAX_REDIRECTS {
-            return Err(Refused::Redirects);
+            return Err(TargetError::Redirects);
         }
         let next = Self::of(read(location, Some(&self.url))?, rules)?;
         if next.is_plain() && !self.is_plain() {
-            return Err(Refused::Weaker);
+            return Err(TargetError::Weaker);
         }
         // An allowed service of this machine does not allow other services of it.
         if next.is_loopback() && !(self.is_loopback() && next.port() == self.port()) {
-            return Err(Refused::Elsewhere(next.port()));
+            return Err(TargetError::Elsewhere(next.port()));
         }
         Ok(next)
     }
@@ -143,26 +143,26 @@ impl Target {
     ///
     /// # Errors
     /// Like [`Target::parse`].
-    pub fn of(url: Url, rules: &Rules) -> Result<Self, Refused> {
+    pub fn of(url: Url, rules: &Rules) -> Result<Self, TargetError> {
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(Refused::Credentials);
+            return Err(TargetError::Credentials);
         }
         let plain = match url.scheme() {
             "https" => false,
             "http" => true,
-            other => return Err(Refused::Scheme(other.to_owned())),
+            other => return Err(TargetError::Scheme(other.to_owned())),
         };
         if plain && !rules.loopback {
-            return Err(Refused::Scheme("http".to_owned()));
+            return Err(TargetError::Scheme("http".to_owned()));
         }
         if url.port() == Some(0) {
-            return Err(Refused::Port);
+            return Err(TargetError::Port);
         }
         let target = Self { url };
         match target.literal() {
             Some(address) => {
                 if plain && !address.to_canonical().is_loopback() {
-                    return Err(Refused::PlainText(address.to_string()));
+                    return Err(TargetError::PlainText(address.to_string()));
                 }
                 check_literal(address, rules)?;
             }
@@ -171,16 +171,16 @@ impl Target {
         Ok(target)
     }
 
-    fn check_name(&self, rules: &Rules) -> Result<(), Refused> {
+    fn check_name(&self, rules: &Rules) -> Result<(), TargetError> {
         let name = self.name();
         if !special_names::is_name(name) {
-            return Err(Refused::Name(name.to_owned()));
+            return Err(TargetError::Name(name.to_owned()));
         }
         if rules.anywhere || !rules.permitted.is_empty() || (rules.loopback && is_localhost(name)) {
             return Ok(());
         }
         match special_names::special(name) {
-            Some(why) => Err(Refused::SpecialName { name: name.to_owned(), why }),
+            Some(why) => Err(TargetError::SpecialName { name: name.to_owned(), why }),
             None => Ok(()),
         }
     }
@@ -226,7 +226,7 @@ impl Target {
     ///
     /// # Errors
     /// When the name cannot be resolved, or has an address that is not allowed.
-    pub async fn resolve(&self, rules: &Rules, lookup: &Lookup) -> Result<Vec<IpAddr>, Refused> {
+    pub async fn resolve(&self, rules: &Rules, lookup: &Lookup) -> Result<Vec<IpAddr>, TargetError> {
         match self.literal() {
             Some(address) => Ok(vec![address.to_canonical()]),
             None => self.addresses(lookup(self.name().to_owned()).await, rules),
@@ -243,12 +243,12 @@ impl Target {
     ///
     /// # Errors
     /// For any other.
-    pub fn of_origin(self, named: &Self) -> Result<Self, Refused> {
+    pub fn of_origin(self, named: &Self) -> Result<Self, TargetError> {
         let is_upgrade = named.is_plain() && !self.is_plain() && named.name() == self.name();
         if is_upgrade || self.same_origin(named) {
             Ok(self)
         } else {
-            Err(Refused::OtherOrigin(self.url.into()))
+            Err(TargetError::OtherOrigin(self.url.into()))
         }
     }
 
@@ -261,47 +261,47 @@ impl Target {
         &self,
         answer: Result<Answer, ResolveError>,
         rules: &Rules,
-    ) -> Result<Vec<IpAddr>, Refused> {
+    ) -> Result<Vec<IpAddr>, TargetError> {
         let name = || self.name().to_owned();
-        let answer = answer.map_err(|why| Refused::Unresolved { name: name(), why })?;
+        let answer = answer.map_err(|why| TargetError::Unresolved { name: name(), why })?;
         self.check_chain(&answer.chain, rules)?;
         for address in &answer.addresses {
             if let Some(why) = special_use::special(*address)
                 && !rules.permits(*address)
             {
-                return Err(Refused::LeadsTo { name: name(), address: *address, why });
+                return Err(TargetError::LeadsTo { name: name(), address: *address, why });
             }
             if self.is_plain() && !address.to_canonical().is_loopback() {
-                return Err(Refused::PlainText(name()));
+                return Err(TargetError::PlainText(name()));
             }
         }
         if answer.addresses.is_empty() {
-            return Err(Refused::Unresolved { name: name(), why: ResolveError::NotFound });
+            return Err(TargetError::Unresolved { name: name(), why: ResolveError::NotFound });
         }
         Ok(answer.addresses)
     }
 
-    fn check_chain(&self, chain: &[String], rules: &Rules) -> Result<(), Refused> {
+    fn check_chain(&self, chain: &[String], rules: &Rules) -> Result<(), TargetError> {
         let name = self.name();
         if chain.len() > MAX_CHAIN {
-            return Err(Refused::Chain { name: name.to_owned(), count: chain.len() });
+            return Err(TargetError::Chain { name: name.to_owned(), count: chain.len() });
         }
         for (index, alias) in chain.iter().enumerate() {
             if alias == name || chain.iter().take(index).any(|earlier| earlier == alias) {
-                return Err(Refused::Loop(name.to_owned()));
+                return Err(TargetError::Loop(name.to_owned()));
             }
             if rules.anywhere || !rules.permitted.is_empty() {
                 continue;
             }
             if let Some(why) = special_names::special(alias) {
-                return Err(Refused::Alias { name: name.to_owned(), alias: alias.clone(), why });
+                return Err(TargetError::Alias { name: name.to_owned(), alias: alias.clone(), why });
             }
         }
         Ok(())
     }
 }
 
-fn read(text: &str, base: Option<&Url>) -> Result<Url, Refused> {
+fn read(text: &str, base: Option<&Url>) -> Result<Url, TargetError> {
     let violation = Cell::new(None);
     let note = |found: SyntaxViolation| {
         if is_ambiguous(found) && violation.get().is_none() {
@@ -309,9 +309,9 @@ fn read(text: &str, base: Option<&Url>) -> Result<Url, Refused> {
         }
     };
     let parsed = Url::options().base_url(base).syntax_violation_callback(Some(&note)).parse(text);
-    let url = parsed.map_err(|error| Refused::NoUrl(error.to_string()))?;
+    let url = parsed.map_err(|error| TargetError::NoUrl(error.to_string()))?;
     match violation.get() {
-        Some(found) => Err(Refused::Ambiguous(found.description())),
+        Some(found) => Err(TargetError::Ambiguous(found.description())),
         None => Ok(url),
     }
 }
@@ -320,14 +320,14 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-fn check_literal(address: IpAddr, rules: &Rules) -> Result<(), Refused> {
+fn check_literal(address: IpAddr, rules: &Rules) -> Result<(), TargetError> {
     if rules.permits(address) {
         return Ok(());
     }
     // A resolver may translate an IPv4 address for this network; there is no reason to write a translated one into a policy.
     let why = special_use::special(address)
         .or_else(|| special_use::is_translated(address).then_some("IPv4 translated to IPv6, RFC 6052"));
-    why.map_or(Ok(()), |why| Err(Refused::Special { address, why }))
+    why.map_or(Ok(()), |why| Err(TargetError::Special { address, why }))
 }
 
 /// Faults that readers repair in different ways, or not at all. The others change no host.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn read(text: &str) -> Result<Target, Refused> {
+fn read(text: &str) -> Result<Target, TargetError> {
     Target::parse(text, &Rules::default())
 }
 
@@ -21,10 +21,10 @@ fn host_is_normalised_before_it_is_judged() {
     for text in
         ["https://2130706433/", "https://0177.1/", "https://\u{2460}27.0.0.1/", "https://127\u{ff0e}1/"]
     {
-        assert!(matches!(read(text), Err(Refused::Special { .. })), "{text}");
+        assert!(matches!(read(text), Err(TargetError::Special { .. })), "{text}");
     }
     assert_eq!(read("https://EXAMPLE.com.:443/").unwrap().name(), "example.com");
-    assert!(matches!(read("https://LOCALHOST./"), Err(Refused::SpecialName { .. })));
+    assert!(matches!(read("https://LOCALHOST./"), Err(TargetError::SpecialName { .. })));
 }
 
 #[test]
@@ -38,12 +38,12 @@ fn url_that_parsers_read_differently_is_refused() {
         "https://example.com/\n",
         "https://a@b@example.com/",
     ] {
-        assert!(matches!(read(text), Err(Refused::Ambiguous(_))), "{text:?} {:?}", read(text));
+        assert!(matches!(read(text), Err(TargetError::Ambiguous(_))), "{text:?} {:?}", read(text));
     }
-    assert!(matches!(read("https://u:p@example.com/"), Err(Refused::Credentials)));
-    assert!(matches!(read("https://1.2.3.4.5/"), Err(Refused::NoUrl(_))));
-    assert!(matches!(read("https://a..example.com/"), Err(Refused::Name(_))));
-    assert!(matches!(read("https://example.com:0/"), Err(Refused::Port)));
+    assert!(matches!(read("https://u:p@example.com/"), Err(TargetError::Credentials)));
+    assert!(matches!(read("https://1.2.3.4.5/"), Err(TargetError::NoUrl(_))));
+    assert!(matches!(read("https://a..example.com/"), Err(TargetError::Name(_))));
+    assert!(matches!(read("https://example.com:0/"), Err(TargetError::Port)));
     for honest in ["https://example.com/a b?q=[x]|y", "https://example.com/%zz", "https://b\u{fc}cher.com/#x"]
     {
         assert!(read(honest).is_ok(), "{honest}");
@@ -52,7 +52,7 @@ fn url_that_parsers_read_differently_is_refused() {
 
 #[test]
 fn plain_http_is_allowed_on_this_machine_only() {
-    assert!(matches!(read("http://127.0.0.1/"), Err(Refused::Scheme(_))));
+    assert!(matches!(read("http://127.0.0.1/"), Err(TargetError::Scheme(_))));
     let rules = Rules { loopback: true, ..Rules::default() };
     for text in ["http://127.0.0.1:1/", "http://[::1]/", "https://127.0.0.1/", "http://localhost/"] {
         assert!(Target::parse(text, &rules).is_ok(), "{text}");
@@ -66,7 +66,7 @@ fn plain_http_is_allowed_on_this_machine_only() {
     let anywhere = Rules::user_configured();
     assert!(Target::parse("https://10.0.0.1/", &anywhere).is_ok());
     let far = Target::parse("http://far.example/", &anywhere).unwrap();
-    assert!(matches!(far.addresses(answer(&["10.0.0.1"], &[]), &anywhere), Err(Refused::PlainText(_))));
+    assert!(matches!(far.addresses(answer(&["10.0.0.1"], &[]), &anywhere), Err(TargetError::PlainText(_))));
 }
 
 #[test]
@@ -75,16 +75,16 @@ fn one_special_address_refuses_the_whole_answer() {
     let target = read("https://a.example.com/").unwrap();
     let judged = |addresses: &[&str], chain: &[&str]| target.addresses(answer(addresses, chain), &rules);
     assert_eq!(judged(&["1.1.1.1", "2606:4700::1"], &[]).unwrap().len(), 2);
-    assert!(matches!(judged(&["1.1.1.1", "10.0.0.1"], &[]), Err(Refused::LeadsTo { .. })));
-    assert!(matches!(judged(&[], &[]), Err(Refused::Unresolved { .. })));
-    assert!(matches!(judged(&["1.1.1.1"], &["b.example.com", "a.example.com"]), Err(Refused::Loop(_))));
-    assert!(matches!(judged(&["1.1.1.1"], &["db.internal"]), Err(Refused::Alias { .. })));
+    assert!(matches!(judged(&["1.1.1.1", "10.0.0.1"], &[]), Err(TargetError::LeadsTo { .. })));
+    assert!(matches!(judged(&[], &[]), Err(TargetError::Unresolved { .. })));
+    assert!(matches!(judged(&["1.1.1.1"], &["b.example.com", "a.example.com"]), Err(TargetError::Loop(_))));
+    assert!(matches!(judged(&["1.1.1.1"], &["db.internal"]), Err(TargetError::Alias { .. })));
     let names: Vec<String> = (0..9).map(|number| format!("c{number}.example.com")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert!(judged(&["1.1.1.1"], &names[..8]).is_ok());
-    assert!(matches!(judged(&["1.1.1.1"], &names), Err(Refused::Chain { count: 9, .. })));
+    assert!(matches!(judged(&["1.1.1.1"], &names), Err(TargetError::Chain { count: 9, .. })));
     let failed = target.addresses(Err(ResolveError::Failed("SERVFAIL".to_owned())), &rules);
-    assert!(matches!(failed, Err(Refused::Unresolved { .. })));
+    assert!(matches!(failed, Err(TargetError::Unresolved { .. })));
 }
 
 #[test]

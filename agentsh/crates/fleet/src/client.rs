@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentsh_egress::HttpError;
 use agentsh_egress::client::{Client as Http, Request};
-use agentsh_egress::target::Refused;
+use agentsh_egress::target::TargetError;
 #[cfg(feature = "inside")]
 use axum::Router;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -87,7 +87,7 @@ impl Signer {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("cannot use the address of the fleet server: {0}")]
-    Address(#[from] Refused),
+    Address(#[from] TargetError),
     #[error("cannot reach the fleet server: {0}")]
     Http(#[from] HttpError),
     #[error("the fleet server did not answer within {} s", REQUEST_TIMEOUT.as_secs())]

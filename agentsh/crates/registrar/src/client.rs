@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentsh_base::json::{self, Json};
 use agentsh_egress::HttpError;
 use agentsh_egress::client::{Client as Http, Request};
-use agentsh_egress::target::{Refused, Target};
+use agentsh_egress::target::{Target, TargetError};
 use agentsh_registry::{Interface, MAX_DEPTH, canonical, hash};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode};
@@ -45,7 +45,7 @@ enum RequestIdentity {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error("invalid registry URL: {0}")]
-    Address(#[from] Refused),
+    Address(#[from] TargetError),
     #[error("cannot reach the registry: {0}")]
     Http(#[from] HttpError),
     #[error("the registry did not answer within {} s", REQUEST_TIMEOUT.as_secs())]

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::egress::HttpError;
 use crate::egress::client::{Client, Limits, Request};
-use crate::egress::target::{Refused, Target};
+use crate::egress::target::{Target, TargetError};
 use crate::mcp::framing::{Frame, LineReader};
 use crate::mcp::jsonrpc::{Id, Key};
 use crate::mcp::line_writer::LineWriter;
@@ -76,7 +76,7 @@ pub struct FailedRequest<'a> {
 ///
 /// # Errors
 /// When the URL alone shows that nothing may be sent there.
-pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream>, Refused> {
+pub fn connect(settings: &Settings) -> Result<Running<DuplexStream, DuplexStream>, TargetError> {
     let target = settings.client.target(&settings.url)?;
     // A server may be slow, and silent between two events: the client has its own timeouts.
     let limits = Limits { first_byte: None, idle: None, max_body: None, ..Limits::default() };
