@@ -11,7 +11,7 @@ use super::drain::{Next, serve};
 use agentsh_base::types::ServerId;
 use agentsh_guards::{GuardSession, Guarded};
 use agentsh_sandbox::seccomp::MissingFile;
-use agentsh_sandbox::seccomp::listener::{Listener, Refused};
+use agentsh_sandbox::seccomp::listener::{Listener, NotifiedCall};
 use agentsh_sandbox::spawn;
 
 /// Answers one sandbox's calls until dropped.
@@ -68,7 +68,7 @@ impl CallResponder {
 
 fn answer(
     listener: &Listener,
-    refused: &Refused,
+    refused: &NotifiedCall,
     told: Option<&(Rc<Session>, Option<ServerId>)>,
     hear: MissingFileHandler,
 ) {

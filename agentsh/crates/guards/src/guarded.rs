@@ -33,7 +33,7 @@ use agentsh_registry::hex;
 use agentsh_sandbox::git_config::{Entry, entries, is_plain, not_harmless};
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::plan::{Access, Kind, Mount, NodeContent, Source};
-use agentsh_sandbox::seccomp::listener::{Listener, Refused};
+use agentsh_sandbox::seccomp::listener::{Listener, NotifiedCall};
 use agentsh_sandbox::seccomp::{FileEffect, MissingFile};
 use agentsh_sandbox::spec::Named;
 use agentsh_sandbox::stubs;
@@ -134,7 +134,7 @@ pub struct Guarded {
     /// The same for removals: the process, and the path.
     unheard_removals: RefCell<BTreeSet<(u32, PathBuf)>>,
     /// Callers that wait for the answer about a path and a hash.
-    asked: RefCell<BTreeMap<QuestionKey, Vec<(Refused, NewName)>>>,
+    asked: RefCell<BTreeMap<QuestionKey, Vec<(NotifiedCall, NewName)>>>,
     /// Ends with the sandbox.
     asking: RefCell<JoinSet<()>>,
 }
@@ -214,9 +214,9 @@ impl Guarded {
     pub fn answer(
         self: &Rc<Self>,
         listener: &Rc<Listener>,
-        heard: Refused,
+        heard: NotifiedCall,
         owner: Owner<'_>,
-    ) -> Option<Refused> {
+    ) -> Option<NotifiedCall> {
         if let Some(touched) = listener.touches(&heard) {
             return self.touched(listener, heard, &touched, owner);
         }
@@ -276,10 +276,10 @@ impl Guarded {
     fn touched(
         &self,
         listener: &Listener,
-        heard: Refused,
+        heard: NotifiedCall,
         (wanted, touch): &(MissingFile, FileEffect),
         owner: Owner<'_>,
-    ) -> Option<Refused> {
+    ) -> Option<NotifiedCall> {
         let (session, server) = owner;
         let path = wanted.absolute(heard.pid).unwrap_or_default();
         let is_guarded = self.is_guarded(&path) || self.names.lock().directories.contains(&path);
@@ -360,7 +360,7 @@ impl Guarded {
     fn refuse(
         &self,
         listener: &Listener,
-        waiting: &[(Refused, NewName)],
+        waiting: &[(NotifiedCall, NewName)],
         refusal: Refusal,
         owner: Owner<'_>,
     ) {
@@ -377,7 +377,7 @@ impl Guarded {
         self.done(listener, waiting, Err(error));
     }
 
-    fn done(&self, listener: &Listener, waiting: &[(Refused, NewName)], outcome: Result<(), Errno>) {
+    fn done(&self, listener: &Listener, waiting: &[(NotifiedCall, NewName)], outcome: Result<(), Errno>) {
         let heard = waiting.iter().filter(|(heard, _)| listener.done(heard, outcome).is_ok()).count();
         if let Some((_, name)) = waiting.last().filter(|_| heard == 0 && outcome.is_ok()) {
             self.unheard.replace(Some(name.clone()));
@@ -470,7 +470,7 @@ impl Guarded {
     fn ask(
         self: &Rc<Self>,
         listener: &Rc<Listener>,
-        waits: (Refused, NewName),
+        waits: (NotifiedCall, NewName),
         change: Change,
         detail: String,
         owner: Owner<'_>,
@@ -654,7 +654,8 @@ async fn nobody_waits(guarded: &Weak<Guarded>, key: &QuestionKey) {
         tokio::time::sleep(LOOK_INTERVAL).await;
         let Some(guarded) = guarded.upgrade() else { return };
         let asked = guarded.asked.borrow();
-        let is_there = |(_, name): &(Refused, NewName)| Path::new(&format!("/proc/{}", name.pid)).exists();
+        let is_there =
+            |(_, name): &(NotifiedCall, NewName)| Path::new(&format!("/proc/{}", name.pid)).exists();
         if !asked.get(key).is_some_and(|waiting| waiting.iter().any(is_there)) {
             return;
         }

@@ -55,7 +55,7 @@ pub struct PendingConnect {
 
 /// A refused call whose caller waits for the answer.
 #[derive(Debug)]
-pub struct Refused {
+pub struct NotifiedCall {
     id: u64,
     pub pid: u32,
     /// Its number.
@@ -117,7 +117,7 @@ impl Listener {
     ///
     /// # Errors
     /// When no process is left that could call.
-    pub fn next_refused(&self) -> io::Result<Option<Refused>> {
+    pub fn next_refused(&self) -> io::Result<Option<NotifiedCall>> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         // Receiving would block.
         let mut wanted = [PollFd::new(&*self.0, PollFlags::IN)];
@@ -127,7 +127,7 @@ impl Listener {
         }
         let Some(heard) = self.heard()? else { return Ok(None) };
         let (call, arguments) = (heard.data.nr.into(), heard.data.args);
-        Ok(Some(Refused { id: heard.id, pid: heard.pid, call, arguments }))
+        Ok(Some(NotifiedCall { id: heard.id, pid: heard.pid, call, arguments }))
     }
 
     /// The file that an allowed call looks for ([`Refusal::ToldWithFiles`]); None for a refused one. The caller can
@@ -135,7 +135,7 @@ impl Listener {
     ///
     /// [`Refusal::ToldWithFiles`]: super::Refusal::ToldWithFiles
     #[must_use]
-    pub fn looked_for(&self, heard: &Refused) -> Option<MissingFile> {
+    pub fn looked_for(&self, heard: &NotifiedCall) -> Option<MissingFile> {
         let looks = files::of(heard.call).filter(|looks| files::goes_on(looks, &heard.arguments))?;
         let mut wanted = missing_file(heard, looks);
         if !self.is_waiting(heard.id) {
@@ -149,7 +149,7 @@ impl Listener {
     #[must_use]
     pub fn renamed(
         &self,
-        heard: &Refused,
+        heard: &NotifiedCall,
         matters: impl Fn(&RenameCall) -> bool,
     ) -> Option<Option<RenameCall>> {
         let Some(name) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
@@ -161,7 +161,7 @@ impl Listener {
     /// What an allowed call does to which file. None for renames, links and other calls. The caller can change the
     /// path.
     #[must_use]
-    pub fn touches(&self, heard: &Refused) -> Option<(MissingFile, FileEffect)> {
+    pub fn touches(&self, heard: &NotifiedCall) -> Option<(MissingFile, FileEffect)> {
         let (looks, touch) = files::touches(heard.call, &heard.arguments)?;
         let mut wanted = missing_file(heard, looks);
         if !self.is_waiting(heard.id) {
@@ -171,7 +171,7 @@ impl Listener {
     }
 
     /// Continues a call. Only for results of [`Listener::looked_for`], [`Listener::renamed`] or [`Listener::touches`].
-    pub fn go_on(&self, heard: &Refused) {
+    pub fn go_on(&self, heard: &NotifiedCall) {
         const CONTINUE: u32 = 1;
         let may = files::renamed(heard.call, &heard.arguments).is_some()
             || files::touches(heard.call, &heard.arguments).is_some()
@@ -181,7 +181,7 @@ impl Listener {
     }
 
     /// Answers the caller with a refusal.
-    pub fn refuse(&self, refused: &Refused) {
+    pub fn refuse(&self, refused: &NotifiedCall) {
         let _ = self.answer(refused.id, libc::EPERM);
     }
 
@@ -189,7 +189,7 @@ impl Listener {
     ///
     /// # Errors
     /// When it does not wait any more: it may try again.
-    pub fn done(&self, heard: &Refused, outcome: Result<(), Errno>) -> io::Result<()> {
+    pub fn done(&self, heard: &NotifiedCall, outcome: Result<(), Errno>) -> io::Result<()> {
         self.answer(heard.id, outcome.err().map_or(0, Errno::raw_os_error))
     }
 
@@ -277,7 +277,7 @@ fn send(listener: &OwnedFd, answer: libc::seccomp_notif_resp) -> io::Result<()> 
 }
 
 /// The path of a call and its directory.
-fn missing_file(heard: &Refused, looks: &PathArgument) -> MissingFile {
+fn missing_file(heard: &NotifiedCall, looks: &PathArgument) -> MissingFile {
     let argument = |index: usize| heard.arguments.get(index).copied();
     let path = argument(looks.path).map(|at| text(heard.pid, at)).unwrap_or_default();
     let flags = looks.flags.map_or(0, |flags| files::low(argument(flags)));
