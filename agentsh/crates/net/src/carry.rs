@@ -14,7 +14,7 @@ use super::egress_context::EgressContext;
 use super::permit::{Permit, refusal, request_refusal, wanted};
 use super::protocol_detection::{Closed, ExpectedPeer, FirstBytes, Http};
 use super::reason::Reason;
-use super::refuse::{ACCESS_DENIED, CloseReply, Refused, tell};
+use super::refuse::{ACCESS_DENIED, CloseReply, RefusedConnection, tell};
 use super::requests::{self, End};
 use super::response_secrets::ResponseReader;
 use super::socket::{Socket, send_now};
@@ -97,10 +97,14 @@ pub(super) async fn carry<R: Recorder + 'static>(
     egress.record.record(closed(event(), &end, traffic, start));
     let refused = match end {
         End::Done(_) | End::Picked(_) | End::Closed(Closed::Gone) => return,
-        End::Refused(refused) | End::Closed(Closed::Request(refused)) => Refused::request(permit, &refused),
-        End::Closed(Closed::Refused { protocol, reason, detail, close_reply }) => {
-            Refused { refusal: refusal(permit, reason, detail, (None, None)), protocol, close_reply }
+        End::Refused(refused) | End::Closed(Closed::Request(refused)) => {
+            RefusedConnection::request(permit, &refused)
         }
+        End::Closed(Closed::Refused { protocol, reason, detail, close_reply }) => RefusedConnection {
+            refusal: refusal(permit, reason, detail, (None, None)),
+            protocol,
+            close_reply,
+        },
     };
     tell(egress, Socket::Watched(inside), permit, refused).await;
 }

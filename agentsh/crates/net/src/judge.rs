@@ -25,7 +25,7 @@ use super::permit::{Change, Permit, refusal, unruled};
 use super::protocol_detection::{Closed, FirstBytes};
 use super::proxy::Proxy;
 use super::reason::Reason;
-use super::refuse::{ACCESS_DENIED, CloseReply, Refused};
+use super::refuse::{ACCESS_DENIED, CloseReply, RefusedConnection};
 use super::resolve::ResolveError;
 use crate::policy::domain::Host;
 use crate::store::Recorder;
@@ -48,7 +48,7 @@ pub(super) enum Stop {
         address: Option<IpAddr>,
         why: String,
     },
-    Refused(Box<Refused>),
+    Refused(Box<RefusedConnection>),
 }
 
 pub(super) fn not_redirected() -> Box<Refusal> {
@@ -130,12 +130,12 @@ pub(super) async fn by_first_bytes<'a, R: Recorder + 'static>(
 fn not_opened<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit, closed: Closed) -> Stop {
     match closed {
         Closed::Gone => Stop::Gone,
-        Closed::Request(refused) => Stop::Refused(Box::new(Refused::request(permit, &refused))),
+        Closed::Request(refused) => Stop::Refused(Box::new(RefusedConnection::request(permit, &refused))),
         Closed::Refused { protocol, close_reply, .. } if is_background(egress, permit) => {
             let detail = TELEMETRY_OR_UPDATE.to_owned();
             let change = egress.change(&permit.shown, permit.port);
             let refusal = refusal(permit, Reason::TelemetryOrUpdate, detail, change);
-            Stop::Refused(Box::new(Refused { refusal, protocol, close_reply }))
+            Stop::Refused(Box::new(RefusedConnection { refusal, protocol, close_reply }))
         }
         Closed::Refused { protocol, reason, detail, close_reply } => {
             let change = match reason {
@@ -144,7 +144,7 @@ fn not_opened<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit,
                 _ => (None, None),
             };
             let refusal = refusal(permit, reason, detail, change);
-            Stop::Refused(Box::new(Refused { refusal, protocol, close_reply }))
+            Stop::Refused(Box::new(RefusedConnection { refusal, protocol, close_reply }))
         }
     }
 }
@@ -236,5 +236,5 @@ fn stop_with_answer(protocol: &'static str, refusal: Refusal, why: &str) -> Stop
         "http" => CloseReply::Http(403, format!("agentsh: refused: '{}': {why}", refusal.host)),
         _ => CloseReply::Reset,
     };
-    Stop::Refused(Box::new(Refused { refusal, protocol: Some(protocol), close_reply }))
+    Stop::Refused(Box::new(RefusedConnection { refusal, protocol: Some(protocol), close_reply }))
 }

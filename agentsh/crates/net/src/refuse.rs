@@ -22,13 +22,13 @@ pub enum CloseReply {
 }
 
 /// A refused connection, and its response.
-pub(super) struct Refused {
+pub(super) struct RefusedConnection {
     pub refusal: Refusal,
     pub protocol: Option<&'static str>,
     pub close_reply: CloseReply,
 }
 
-impl Refused {
+impl RefusedConnection {
     /// For a plain HTTP request.
     pub fn request(permit: &Permit, refused: &http_host::Refusal) -> Self {
         let host = &permit.shown;
@@ -53,7 +53,7 @@ pub(super) async fn tell<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     socket: Socket,
     permit: &Permit,
-    refused: Refused,
+    refused: RefusedConnection,
 ) {
     let caller = permit.caller.as_ref();
     let recorded = egress.commit_refusal(&refused.refusal, None, refused.protocol, caller).await;
