@@ -331,9 +331,16 @@ impl Client {
         Ok(stream)
     }
 
-    fn place(self: &Rc<Self>, stream: &Rc<Stream>, key: Key) -> Place {
+    fn place(self: &Rc<Self>, stream: &Rc<Stream>, key: Key) -> OpenRequest {
         let is_sent = Cell::new(false);
-        Place { client: Rc::clone(self), stream: Rc::clone(stream), key, id: None, is_sent, is_kept: false }
+        OpenRequest {
+            client: Rc::clone(self),
+            stream: Rc::clone(stream),
+            key,
+            id: None,
+            is_sent,
+            is_kept: false,
+        }
     }
 
     /// Cancels a request at the server.
@@ -463,7 +470,7 @@ impl Client {
 }
 
 /// The place of an open request, freed on drop unless kept.
-struct Place {
+struct OpenRequest {
     client: Rc<Client>,
     stream: Rc<Stream>,
     key: Key,
@@ -473,7 +480,7 @@ struct Place {
     is_kept: bool,
 }
 
-impl Drop for Place {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         if self.is_kept {
             return;

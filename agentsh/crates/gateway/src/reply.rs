@@ -32,7 +32,7 @@ pub struct Served {
 
 /// Response extension: why the request was refused.
 #[derive(Clone, Debug)]
-pub struct Refused(pub Refusal);
+pub struct RequestRefusal(pub Refusal);
 
 /// Response extension: the key's name.
 #[derive(Clone, Debug)]

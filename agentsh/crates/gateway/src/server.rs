@@ -29,7 +29,7 @@ use super::config::{Config, Endpoint};
 use super::files::Files;
 use super::message::MessageError;
 use super::metrics::{Gauges, Metrics};
-use super::reply::{self, Answer, ContentKind, KeyName, Refused, Served};
+use super::reply::{self, Answer, ContentKind, KeyName, RequestRefusal, Served};
 use super::{cors, event_streams, post};
 
 /// Interval of checks for idle sessions.
@@ -307,7 +307,7 @@ impl Gateway {
         }
         let endpoint = path.strip_prefix("/mcp/").filter(|id| self.endpoint(id).is_some()).unwrap_or("");
         let extensions = answer.extensions_mut();
-        let (refused, served) = (extensions.remove::<Refused>(), extensions.remove::<Served>());
+        let (refused, served) = (extensions.remove::<RequestRefusal>(), extensions.remove::<Served>());
         let who = extensions.remove::<KeyName>();
         let about = ResponseContext {
             endpoint,
@@ -323,7 +323,7 @@ impl Gateway {
         if let Some(code) = about.code {
             self.metrics.refused(code);
         }
-        if let Some(Refused(refusal)) = &refused {
+        if let Some(RequestRefusal(refusal)) = &refused {
             self.connector.refused(&about, refusal);
         }
         let mut headers = vec![("x-agentsh-log-id", log.clone()), ("x-agentsh-trace-id", trace.clone())];
@@ -444,7 +444,7 @@ impl Gateway {
     /// The response to a refusal, counted and recorded.
     pub(crate) fn refuse(&self, endpoint: &str, refusal: &Refusal) -> Answer {
         let mut answer = reply::refusal(refusal.code, -32000, &refusal.why, None);
-        answer.extensions_mut().insert(Refused(refusal.clone()));
+        answer.extensions_mut().insert(RequestRefusal(refusal.clone()));
         if let Some(seconds) = refusal.retry_after {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -52,7 +52,7 @@ pub struct StatelessClient {
     capabilities: String,
     client: String,
     /// The server's own description, as JSON.
-    server: Facts,
+    server: ServerDescription,
     serial: u64,
     running: HashMap<Key, Running>,
     parked: VecDeque<(String, PendingInput)>,
@@ -63,7 +63,7 @@ pub struct StatelessClient {
 }
 
 #[derive(Default)]
-struct Facts {
+struct ServerDescription {
     capabilities: String,
     info: String,
     instructions: Option<String>,
@@ -202,7 +202,7 @@ impl StatelessClient {
             return;
         };
         let said = |name: &str| result.member(name).map(Json::to_compact);
-        self.server = Facts {
+        self.server = ServerDescription {
             capabilities: said("capabilities").unwrap_or_else(|| "{}".to_owned()),
             info: said("serverInfo").unwrap_or_else(|| "{}".to_owned()),
             instructions: said("instructions"),
@@ -273,7 +273,7 @@ impl StatelessClient {
     }
 
     fn discovered(&self) -> String {
-        let Facts { capabilities, info, instructions, .. } = &self.server;
+        let ServerDescription { capabilities, info, instructions, .. } = &self.server;
         let instructions =
             instructions.as_ref().map(|text| format!(r#","instructions":{text}"#)).unwrap_or_default();
         format!(
