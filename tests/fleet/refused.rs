@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use agentsh_fleet::batch::{self, Batch, Place as At};
+use agentsh_fleet::batch::{self, Batch, JournalPosition};
 use agentsh_fleet::keys::{self, HostKey};
 use serde_json::{Value, json};
 
@@ -79,7 +79,7 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
 
     // Requests signed by another host, unsigned, and old.
     let signed = Signed::of(&host);
-    let empty = Batch { after: At { id: 0, hash: None }, rows: Vec::new() }.packed().unwrap();
+    let empty = Batch { after: JournalPosition { id: 0, hash: None }, rows: Vec::new() }.packed().unwrap();
     let stranger =
         Signed { host: signed.host.clone(), key: HostKey::read(&HostKey::make().unwrap()).unwrap() };
     let unknown =
@@ -94,8 +94,10 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
     assert_eq!(server.raw("GET", "/v1/events", &[("Authorization", "Bearer agf_0")], b"").0, 401);
 
     // Invalid batches.
-    let whole =
-        Batch { after: At { id: 0, hash: None }, rows: vec![row(1, "01980000-0000-7000-8000-000000000001")] };
+    let whole = Batch {
+        after: JournalPosition { id: 0, hash: None },
+        rows: vec![row(1, "01980000-0000-7000-8000-000000000001")],
+    };
     let packed = whole.packed().unwrap();
     assert_eq!(signed.post(&server, "/v1/events", &packed[..packed.len() - 5]).0, 400, "broken off");
     assert_eq!(signed.post(&server, "/v1/events", b"not compressed").0, 400);
@@ -123,7 +125,7 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
         let wrong = Batch { rows: vec![row(1, session)], ..whole.clone() };
         assert_eq!(signed.post(&server, "/v1/events", &wrong.packed().unwrap()).0, 400, "{session}");
     }
-    let gap = Batch { after: At { id: 9, hash: Some([1; 32]) }, rows: Vec::new() };
+    let gap = Batch { after: JournalPosition { id: 9, hash: Some([1; 32]) }, rows: Vec::new() };
     let (status, said) = signed.post(&server, "/v1/events", &gap.packed().unwrap());
     assert!(status == 409 && said.contains("\"kind\":\"gap\""), "{said}");
     assert_eq!(asked(&at, &server, &["mcp", "events"]).len(), 0);
@@ -133,7 +135,7 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
     forward(&host, &[]).expect_code(0);
     let events = asked(&at, &server, &["mcp", "events", "--limit", "1000"]);
     let rows = rows_of(&host);
-    let again = Batch { after: At { id: 0, hash: None }, rows };
+    let again = Batch { after: JournalPosition { id: 0, hash: None }, rows };
     assert_eq!(signed.post(&server, "/v1/events", &again.packed().unwrap()).0, 200);
     assert_eq!(asked(&at, &server, &["mcp", "events", "--limit", "1000"]), events);
 
@@ -195,7 +197,7 @@ fn batches_above_a_hosts_limit_are_told_to_retry_later() {
             stream
         })
         .collect();
-    let empty = Batch { after: At { id: 0, hash: None }, rows: Vec::new() }.packed().unwrap();
+    let empty = Batch { after: JournalPosition { id: 0, hash: None }, rows: Vec::new() }.packed().unwrap();
     let answer = || signed.post(&server, "/v1/events", &empty);
     assert!(eventually(|| answer().0 == 429), "{}", answer().1);
     assert!(answer().1.contains("retry-after: 2"));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use agentsh_egress::resolve::Resolver;
 use agentsh_egress::target::Rules;
 use agentsh_fleet::Client;
-use agentsh_fleet::batch::{Batch, Place};
+use agentsh_fleet::batch::{Batch, JournalPosition};
 use agentsh_fleet::key_files::HostFile;
 use agentsh_fleet::keys::HostKey;
 use agentsh_fleet::wire::{Enrol, Enrolled, Position};
@@ -26,7 +26,7 @@ fn http() -> agentsh_egress::Client {
 struct Host {
     client: Client,
     number: usize,
-    place: Place,
+    place: JournalPosition,
     session: String,
     seq: u64,
 }
@@ -44,7 +44,7 @@ impl Host {
         let Enrolled { host } = Client::anyone(http(), url).post("/v1/enrol", &asked).await.unwrap();
         let file = HostFile { url: url.to_owned(), host, name: String::new(), key };
         let client = Client::host(http(), &file).unwrap();
-        Self { client, number, place: Place { id: 0, hash: None }, session: String::new(), seq: 0 }
+        Self { client, number, place: JournalPosition { id: 0, hash: None }, session: String::new(), seq: 0 }
     }
 
     fn rows(&mut self, number: u64) -> Vec<Raw> {
@@ -98,7 +98,7 @@ impl Host {
             tokio::time::sleep_until((start + Duration::from_secs(second)).into()).await;
             let rows = self.rows(rate);
             let last = rows.last().unwrap();
-            let next = Place { id: last.id, hash: Some(last.hash) };
+            let next = JournalPosition { id: last.id, hash: Some(last.hash) };
             let packed = Batch { after: self.place, rows }.packed().unwrap();
             let begun = Instant::now();
             while let Err(error) = self.client.send::<Position>("/v1/events", packed.clone()).await {

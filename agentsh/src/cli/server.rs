@@ -8,7 +8,7 @@ use agentsh_terminal::output::Failure;
 pub use super::fleet::Fleet;
 pub use super::fleet::approvals::{answer as answer_question, waiting};
 pub use super::fleet::people::TokenArgs;
-pub use super::fleet::serve::{OidcArgs, Place, Registers, ServeArgs as FleetArgs};
+pub use super::fleet::serve::{DatabaseArgs, OidcArgs, Registers, ServeArgs as FleetArgs};
 pub use super::on_one_thread;
 pub use super::registry::serve::ServeArgs as RegistryArgs;
 pub use super::ui::approvals::question;

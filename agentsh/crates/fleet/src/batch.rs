@@ -22,7 +22,7 @@ pub const MAX_UNPACKED: usize = 16 << 20;
 const MAX_WORD: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct JournalPosition {
     /// 0: before the first row.
     pub id: i64,
     /// The hash of the row there. None: the host has no such row.
@@ -32,7 +32,7 @@ pub struct Place {
 /// Rows after a place in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    pub after: Place,
+    pub after: JournalPosition,
     pub rows: Vec<Raw>,
 }
 
@@ -90,11 +90,11 @@ impl Batch {
     }
 }
 
-fn place(line: &str) -> Option<Place> {
+fn place(line: &str) -> Option<JournalPosition> {
     let (id, hash) = line.split_once('\t')?;
     let id: i64 = id.parse().ok().filter(|id| (0..i64::MAX / 2).contains(id))?;
     let hash = if hash == "-" { None } else { Some(keys::hash(hash)?) };
-    Some(Place { id, hash })
+    Some(JournalPosition { id, hash })
 }
 
 fn row(line: &str) -> Result<Raw, &'static str> {
@@ -158,17 +158,17 @@ mod tests {
 
     #[test]
     fn batch_round_trips() {
-        let after = Place { id: 4, hash: Some([1; 32]) };
+        let after = JournalPosition { id: 4, hash: Some([1; 32]) };
         let batch = Batch { after, rows: vec![one(5), one(6)] };
         assert_eq!(Batch::unpacked(&batch.packed().unwrap()).unwrap(), batch);
-        let none = Batch { after: Place { id: 4, hash: None }, rows: vec![] };
+        let none = Batch { after: JournalPosition { id: 4, hash: None }, rows: vec![] };
         assert_eq!(Batch::unpacked(&none.packed().unwrap()).unwrap(), none);
     }
 
     #[test]
     fn malformed_batch_is_refused() {
         let text = |text: &str| Batch::unpacked(&pack(text.as_bytes()).unwrap());
-        let whole = Batch { after: Place { id: 4, hash: Some([1; 32]) }, rows: vec![one(5)] };
+        let whole = Batch { after: JournalPosition { id: 4, hash: Some([1; 32]) }, rows: vec![one(5)] };
         let packed = whole.packed().unwrap();
         assert!(matches!(Batch::unpacked(&packed[..packed.len() - 9]), Err(Unreadable::NotGzip)));
         assert!(matches!(Batch::unpacked(b"plain"), Err(Unreadable::NotGzip)));

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use agentsh_store::{Reader, StoreError};
 
-use crate::batch::{self, Batch, Place};
+use crate::batch::{self, Batch, JournalPosition};
 use crate::client::{Client, ClientError};
 use crate::wire::Position;
 use crate::{heads, key_files};
@@ -126,13 +126,14 @@ async fn step(
     // Opened again if it was missing, because the first session creates it.
     let Some(mut journal) = Reader::open(state_dir).await? else {
         if position.id > 0 {
-            send(client, Batch { after: Place { id: position.id, hash: None }, rows: Vec::new() }).await?;
+            send(client, Batch { after: JournalPosition { id: position.id, hash: None }, rows: Vec::new() })
+                .await?;
         }
         *here = Some(position);
         return Ok(0);
     };
     let hash = if position.id == 0 { None } else { journal.hash_at(position.id).await? };
-    let after = Place { id: position.id, hash };
+    let after = JournalPosition { id: position.id, hash };
     let does_fit = position.id == 0 || hash.is_some_and(|hash| agentsh_base::hex(&hash) == position.hash);
     let rows = if does_fit {
         journal.raw_after(position.id, batch::MAX_ROWS, batch::USUAL_BYTES).await?

@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agentsh::cli::server::{FleetArgs, Place, RegistryArgs, TokenArgs};
+use agentsh::cli::server::{DatabaseArgs, FleetArgs, RegistryArgs, TokenArgs};
 use agentsh_authoring::CommandContext;
 use agentsh_database::Database;
 use agentsh_registrar::Operators;
@@ -104,7 +104,7 @@ pub(crate) async fn registry(
 }
 
 /// The database that was named, or a file in agentsh's state directory.
-fn fleets(place: &Place) -> Result<Database, Failure> {
+fn fleets(place: &DatabaseArgs) -> Result<Database, Failure> {
     match place.named() {
         Some(named) => Ok(Database::named(&named)),
         None => Ok(Database::File(folder("fleet-server")?.join("fleet.db"))),

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::super::server;
 use super::host::{token as given, unusable};
-use super::serve::Place;
+use super::serve::DatabaseArgs;
 use agentsh_egress::Client as Http;
 use agentsh_fleet::key_files::{self, LoginFile};
 use agentsh_fleet::wire::{AskToken, Host, IssuedToken, LoggedIn, Login, Person, RevokePeople, Revoked};
@@ -53,7 +53,7 @@ pub struct TokenArgs {
     #[arg(long, value_name = "HOST")]
     again: Option<String>,
     #[command(flatten)]
-    pub database: Place,
+    pub database: DatabaseArgs,
     #[command(flatten)]
     pub at: FleetTarget,
 }

@@ -11,7 +11,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8700")]
     pub listen: SocketAddr,
     #[command(flatten)]
-    pub database: Place,
+    pub database: DatabaseArgs,
     /// The server's certificate chain, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
@@ -40,13 +40,13 @@ pub struct ServeArgs {
 
 /// Database of the server.
 #[derive(Clone, Debug, Args)]
-pub struct Place {
+pub struct DatabaseArgs {
     /// postgres://USER@HOST/NAME, or an SQLite file; default: AGENTSH_FLEET_DATABASE (other users cannot see its password), or a file in agentsh's state directory
     #[arg(long, value_name = "URL|FILE")]
     pub database: Option<String>,
 }
 
-impl Place {
+impl DatabaseArgs {
     /// The value that the user gave, on the command line or in the environment.
     #[must_use]
     pub fn named(&self) -> Option<String> {
