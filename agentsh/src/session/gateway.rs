@@ -13,7 +13,7 @@ use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_gateway::config::{Config, Endpoint};
 use agentsh_gateway::{Code, Connector, Gateway, Refusal, ResponseContext, Served, ServerWire};
 use agentsh_mcp::pause;
-use agentsh_policy::{CallRule, Place, Ruled};
+use agentsh_policy::{CallRule, ConditionPlace, Ruled};
 use agentsh_store::{Event, escape};
 
 use super::bridges::{self, Bridges};
@@ -135,7 +135,7 @@ fn wanted_headers(rules: &[Ruled<CallRule>]) -> Option<Vec<String>> {
 
 fn headers(rule: &CallRule) -> impl Iterator<Item = &str> {
     rule.when.iter().filter_map(|condition| match &condition.place {
-        Place::Header(name) => Some(name.as_str()),
+        ConditionPlace::Header(name) => Some(name.as_str()),
         _ => None,
     })
 }

@@ -9,7 +9,7 @@ use agentsh_base::remedy;
 use agentsh_dlp::flow::labels::Labels;
 use agentsh_mcp::StartError;
 use agentsh_pin::Resolved;
-use agentsh_policy::profile::{self, Package, Place, ProfileGrant, What};
+use agentsh_policy::profile::{self, ConfigPlace, Package, ProfileGrant, What};
 use agentsh_policy::{HostPattern, NetworkRule, ProcessPolicy, Ruled, ServerPolicy, ServerProfile, domain};
 use agentsh_sandbox::layout::Grant;
 use agentsh_sandbox::plan::Access;
@@ -158,11 +158,11 @@ fn find(
 fn values(facts: &Facts, declaration: &Declaration, opened: &ProfileGrant) -> Vec<String> {
     let args = &declaration.args;
     match &opened.from {
-        Place::Env(name) => {
+        ConfigPlace::Env(name) => {
             let value = declaration.env.get(name).or_else(|| facts.context.env.get(name));
             value.cloned().into_iter().collect()
         }
-        Place::Option(option) => {
+        ConfigPlace::Option(option) => {
             let joined = args.iter().filter_map(|arg| arg.strip_prefix(option.as_str())?.strip_prefix('='));
             let apart = args.windows(2).filter_map(|pair| match pair {
                 [name, value] if name == option => Some(value.as_str()),
@@ -170,7 +170,7 @@ fn values(facts: &Facts, declaration: &Declaration, opened: &ProfileGrant) -> Ve
             });
             joined.chain(apart).map(str::to_owned).collect()
         }
-        Place::Url(scheme) => {
+        ConfigPlace::Url(scheme) => {
             let of_scheme = |arg: &&String| {
                 arg.split_once("://").is_some_and(|(found, _)| found.eq_ignore_ascii_case(scheme))
             };

@@ -41,7 +41,7 @@ pub enum PolicyError {
 
 /// A place in a policy file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     pub line: u64,
     pub column: u64,
     pub width: u64,
@@ -105,7 +105,7 @@ impl Diagnostic {
 impl Source<'_> {
     pub fn diagnostic(
         &self,
-        place: Place,
+        place: TextPosition,
         message: impl Into<String>,
         label: impl Into<String>,
         help: Option<String>,
@@ -136,7 +136,7 @@ impl Source<'_> {
         let body = line.trim_start();
         let column = (line.chars().count() - body.chars().count()) as u64 + 1;
         let width = body.trim_end().chars().take(LINE_SHOWN).count() as u64;
-        self.diagnostic(Place { line: rule.line, column, width }, message, "", help)
+        self.diagnostic(TextPosition { line: rule.line, column, width }, message, "", help)
     }
 }
 

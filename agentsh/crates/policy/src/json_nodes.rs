@@ -2,14 +2,14 @@
 
 use crate::json::{self, Json};
 
-use super::diagnostic::{Diagnostic, Place, Source};
+use super::diagnostic::{Diagnostic, Source, TextPosition};
 use super::yaml::{Entry, Node, Value};
 
 /// Reads one JSON document; duplicate keys, comments and trailing commas are refused.
 pub fn parse(source: Source<'_>) -> Result<Node, Box<Diagnostic>> {
     let places = Places::new(source.text);
     match json::read(source.text.as_bytes()) {
-        Ok(tree) => Ok(places.node(&tree, Place { line: 1, column: 1, width: 1 })),
+        Ok(tree) => Ok(places.node(&tree, TextPosition { line: 1, column: 1, width: 1 })),
         Err(error) => {
             let what = match error.kind {
                 json::JsonErrorKind::DuplicateKey => "a key is written twice",
@@ -36,21 +36,21 @@ impl<'t> Places<'t> {
         Self { text, lines: std::iter::once(0).chain(starts).collect() }
     }
 
-    fn at(&self, offset: usize, width: usize) -> Place {
+    fn at(&self, offset: usize, width: usize) -> TextPosition {
         let line = self.lines.partition_point(|start| *start <= offset);
         let start = line.checked_sub(1).and_then(|index| self.lines.get(index)).copied().unwrap_or(0);
         let before = self.text.get(start..offset).map_or(0, |text| text.chars().count());
-        Place { line: line as u64, column: before as u64 + 1, width: width as u64 }
+        TextPosition { line: line as u64, column: before as u64 + 1, width: width as u64 }
     }
 
     /// The position of a slice of the text; `quotes` is 1 for text between quotes.
-    fn of(&self, raw: &str, quotes: usize) -> Place {
+    fn of(&self, raw: &str, quotes: usize) -> TextPosition {
         let offset = (raw.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
         self.at(offset.min(self.text.len()).saturating_sub(quotes), raw.chars().count() + 2 * quotes)
     }
 
     /// `above` is the nearest place that is known: the tree keeps none for brackets and literals.
-    fn node(&self, tree: &Json<'_>, above: Place) -> Node {
+    fn node(&self, tree: &Json<'_>, above: TextPosition) -> Node {
         let (value, place) = match tree {
             Json::Null => (Value::Null, above),
             Json::Bool(value) => (Value::Bool(*value), above),
@@ -81,7 +81,7 @@ impl<'t> Places<'t> {
 }
 
 /// The first place inside a value.
-fn first(places: &Places<'_>, tree: &Json<'_>, above: Place) -> Place {
+fn first(places: &Places<'_>, tree: &Json<'_>, above: TextPosition) -> TextPosition {
     match tree {
         Json::Object(members) => members.first().map_or(above, |(raw, _)| places.of(raw, 1)),
         Json::Array(items) => items.first().map_or(above, |item| first(places, item, above)),

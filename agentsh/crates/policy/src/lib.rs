@@ -101,7 +101,7 @@ pub use sections::interface::{FLEET as FLEET_REGISTRY, InterfacePolicy, OnUnreac
 pub use sections::llm::{
     Budget, Credentials, LlmPolicy, OnLeak, OnSecret as OnModelSecret, Price, Sentences,
 };
-pub use sections::rules::{CallRule, Condition, Place, RuleAction, Test};
+pub use sections::rules::{CallRule, Condition, ConditionPlace, RuleAction, Test};
 pub use sections::secrets::{CREDENTIALS, CustomSecret, OnSecret, PERSONAL, SecretPolicy, kind_word};
 pub use sections::ssh::{SshAccess, SshHost};
 pub use sections::telemetry::{EventWebhook, OtlpProtocol, TelemetryPolicy};

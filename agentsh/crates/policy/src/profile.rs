@@ -66,13 +66,13 @@ pub struct State {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileGrant {
-    pub from: Place,
+    pub from: ConfigPlace,
     pub what: What,
 }
 
 /// The place of a value in a server's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ConfigPlace {
     /// `--db-path VALUE` or `--db-path=VALUE`
     Option(String),
     Env(String),

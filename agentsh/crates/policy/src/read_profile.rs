@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::diagnostic::{Diagnostic, Source};
 use super::model::Ruled;
-use super::profile::{Package, Place, ProfileGrant, Registry, ServerProfile, State, What};
+use super::profile::{ConfigPlace, Package, ProfileGrant, Registry, ServerProfile, State, What};
 use super::reader::{Fields, Here, List, Reader};
 use super::sections::{self, LimitKeys, RawProcess};
 use super::yaml::{self, Value};
@@ -175,9 +175,11 @@ fn opened(
     let fields = reader.fields(here, &["option", "env", "url", "opens", "port", "protocol", "why"])?;
     keep_reason(reader, &fields, here, reasons);
     let mut places = Vec::new();
-    for (key, make) in
-        [("option", Place::Option as fn(String) -> Place), ("env", Place::Env), ("url", Place::Url)]
-    {
+    for (key, make) in [
+        ("option", ConfigPlace::Option as fn(String) -> ConfigPlace),
+        ("env", ConfigPlace::Env),
+        ("url", ConfigPlace::Url),
+    ] {
         if let Some(here) = fields.find(key) {
             places.push(make(reader.text(&here)?));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::diagnostic::{Diagnostic, Place, Source, closest, one_of};
+use super::diagnostic::{Diagnostic, Source, TextPosition, closest, one_of};
 use super::keys::Key;
 use super::model::Ruled;
 use super::sections::credentials::is_variable;
@@ -368,7 +368,7 @@ impl<'t> Reader<'t> {
 
     pub fn problem_at(
         &mut self,
-        place: Place,
+        place: TextPosition,
         message: impl Into<String>,
         label: impl Into<String>,
         help: impl Help,

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{DuplicateKeyPolicy, Location, MergeKeyPolicy, Spanned};
 
-use super::diagnostic::{Diagnostic, Place, Source};
+use super::diagnostic::{Diagnostic, Source, TextPosition};
 
 /// Deepest nesting; the deepest documented key needs eight.
 const MAX_DEPTH: usize = 32;
@@ -17,7 +17,7 @@ const MAX_SCALAR_BYTES: usize = 4 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
     pub value: Value,
-    pub place: Place,
+    pub place: TextPosition,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +34,7 @@ pub(crate) enum Value {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub key: String,
-    pub key_place: Place,
+    pub key_place: TextPosition,
     pub node: Node,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Entry {
 pub(crate) fn parse(source: Source<'_>) -> Result<Node, Box<Diagnostic>> {
     if source.text.trim().is_empty() {
         return Err(Box::new(source.diagnostic(
-            Place { line: 0, column: 0, width: 0 },
+            TextPosition { line: 0, column: 0, width: 0 },
             "the policy is empty",
             "",
             Some("write at least `version: 1`".to_owned()),
@@ -67,7 +67,7 @@ pub(crate) fn parse(source: Source<'_>) -> Result<Node, Box<Diagnostic>> {
         Ok(spanned) => Ok(node(spanned)),
         Err(error) => {
             let bare = error.without_snippet();
-            let place = bare.location().map_or(Place { line: 0, column: 0, width: 0 }, place);
+            let place = bare.location().map_or(TextPosition { line: 0, column: 0, width: 0 }, place);
             Err(Box::new(source.diagnostic(place, message(bare), "", None)))
         }
     }
@@ -161,8 +161,12 @@ fn node(spanned: Spanned<Value>) -> Node {
     Node { place: place(spanned.referenced), value: spanned.value }
 }
 
-fn place(location: Location) -> Place {
-    Place { line: location.line(), column: location.column(), width: location.span().len().clamp(1, 80) }
+fn place(location: Location) -> TextPosition {
+    TextPosition {
+        line: location.line(),
+        column: location.column(),
+        width: location.span().len().clamp(1, 80),
+    }
 }
 
 /// The parser's own words, without the position that it appends and that is shown separately.

@@ -6,7 +6,7 @@ use crate::decision::{Caller, Check, Finding, Report, Severity, Subject, Subject
 use crate::json::{self, Json};
 use crate::policy::domain::Host;
 use crate::policy::risk::{self, Names, Risk};
-use crate::policy::{CallRule, Condition, McpPolicy, Place, RuleAction, Ruled, Test, glob};
+use crate::policy::{CallRule, Condition, ConditionPlace, McpPolicy, RuleAction, Ruled, Test, glob};
 use crate::types::ToolId;
 use crate::verdict::{Outcome, Reason, Verdict};
 use agentsh_dlp::destination;
@@ -89,9 +89,9 @@ fn holds(when: &[Condition], said: &Json<'_>, caller: Option<&Caller>) -> Option
     let mut place = String::new();
     for condition in when {
         place = match &condition.place {
-            Place::Path(path) => at_path(condition, path, said)?,
-            Place::Header(name) => in_header(&condition.test, name, caller?)?,
-            Place::Anywhere => {
+            ConditionPlace::Path(path) => at_path(condition, path, said)?,
+            ConditionPlace::Header(name) => in_header(&condition.test, name, caller?)?,
+            ConditionPlace::Anywhere => {
                 let mut found = None;
                 strings(said, &mut String::new(), None, &mut |pointer, key, value| {
                     if found.is_none() && fits(&condition.test, key, value) {

@@ -1,7 +1,7 @@
 //! `inspect`: one table with the reaction to each finding in each kind of text. Every line sets another key, as if the
 //! file had written that key first; a line for the key itself overrides it.
 
-use crate::diagnostic::{Place, one_of};
+use crate::diagnostic::{TextPosition, one_of};
 use crate::keys::{KEY, Key, Kind, keys};
 use crate::reader::{Here, Reader};
 use crate::sections::Policy;
@@ -156,7 +156,7 @@ pub const INSPECT: &[Key] = keys! {
 struct Line {
     path: &'static str,
     value: Value,
-    place: Place,
+    place: TextPosition,
     /// Its place in the section; None: from a preset.
     written: Option<String>,
 }
@@ -167,7 +167,7 @@ pub fn resolve(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Node> {
     let mut lines: Vec<Line> = Vec::new();
     let words = [("quiet", 0), ("standard", 1), ("strict", 2)];
     if let Some(preset) = reader.word(fields.find("preset"), &words) {
-        let place = Place { line: preset.rule.line, column: 1, width: 1 };
+        let place = TextPosition { line: preset.rule.line, column: 1, width: 1 };
         for cell in SUBJECTS.iter().flat_map(|(_, cells)| *cells) {
             cell.write(cell.presets[preset.value], place, None, &mut lines);
         }
@@ -191,7 +191,7 @@ pub fn resolve(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Node> {
                 continue;
             }
             let Some(word) = reader.word(Some(here.clone()), &words) else { continue };
-            let place = Place { line: word.rule.line, ..here.node.place };
+            let place = TextPosition { line: word.rule.line, ..here.node.place };
             if let Some(other) = cell.write(word.value, place, Some(here.path.clone()), &mut lines) {
                 let message = format!("`{}` contradicts `{other}`", here.path);
                 reader.problem(&here, message, format!("both are {}: write the same word", cell.key.default));
@@ -221,7 +221,7 @@ impl Cell {
     fn write(
         &self,
         word: &str,
-        place: Place,
+        place: TextPosition,
         written: Option<String>,
         lines: &mut Vec<Line>,
     ) -> Option<String> {
@@ -247,7 +247,7 @@ impl Cell {
 
 impl Node {
     /// The entry of a map, created if it is missing. None: it is not a map.
-    fn entry(&mut self, key: &str, place: Place) -> Option<&mut Node> {
+    fn entry(&mut self, key: &str, place: TextPosition) -> Option<&mut Node> {
         let Value::Map(entries) = &mut self.value else { return None };
         let at = entries.iter().position(|entry| entry.key == key).unwrap_or(entries.len());
         if at == entries.len() {

@@ -11,7 +11,7 @@ use crate::sections::McpPolicy;
 use crate::types::RuleRef;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Later {
+pub struct UnenforcedKeys {
     /// Unless they are switched off anyway.
     pub asked: Vec<RuleRef>,
 }
@@ -21,7 +21,7 @@ type Check = fn(&mut Reader<'_>, &Here<'_>) -> bool;
 
 const SECTIONS: [(&str, Check); 1] = [("allowed_transports", allowed_transports)];
 
-impl Section<McpPolicy> for Later {
+impl Section<McpPolicy> for UnenforcedKeys {
     const KEYS: &'static [Key] = keys! {
         /// Ways to reach servers. Read and checked; this version does not enforce it.
         "allowed_transports": Kind::Whole(&Kind::Word(&["stdio", "http", "sse"])), default: "all",

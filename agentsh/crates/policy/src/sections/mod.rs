@@ -148,7 +148,7 @@ sections! {
     approvals: approvals::Approvals => { approvals: approvals::ApprovalPolicy }
     anomaly: anomaly::Anomaly => { anomaly: anomaly::AnomalyPolicy }
     cross_server: cross_server::CrossServer => { cross_server: cross_server::CrossServerPolicy }
-    later: later::Later => {
+    later: later::UnenforcedKeys => {
         /// Sections that are not implemented are parsed and kept, so that a documented file loads unchanged; this names them,
         /// and every session reports them.
         not_enforced: Vec<RuleRef>

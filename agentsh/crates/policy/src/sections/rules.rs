@@ -51,13 +51,13 @@ pub struct CallRule {
 /// Something about the parameters of a call, or about the request that brought it to a gateway.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
-    pub place: Place,
+    pub place: ConditionPlace,
     pub test: Test,
 }
 
 /// The place of a condition's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ConditionPlace {
     /// Every string of the arguments.
     Anywhere,
     /// JSON pointer into the arguments; a step `*` is every item or member.
@@ -190,9 +190,9 @@ impl CallRule {
         }
         for Condition { place, test } in &self.when {
             let path = match place {
-                Place::Anywhere => "any text".to_owned(),
-                Place::Path(path) => path.clone(),
-                Place::Header(name) => format!("the header {name}"),
+                ConditionPlace::Anywhere => "any text".to_owned(),
+                ConditionPlace::Path(path) => path.clone(),
+                ConditionPlace::Header(name) => format!("the header {name}"),
             };
             text.push_str(&match test {
                 Test::Equals(value) => format!(", {path} = {value:?}"),
@@ -246,14 +246,14 @@ fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
         if !path.starts_with('/') {
             return reader.fault(&here, "a path begins with a slash, such as `/query`", None);
         }
-        Some(Place::Path(path))
+        Some(ConditionPlace::Path(path))
     });
     let header = fields.find("header").and_then(|here| {
         let name = reader.text(&here)?.to_ascii_lowercase();
         if CREDENTIAL_HEADERS.contains(&name.as_str()) {
             return reader.fault(&here, "no rule sees the credentials of a client", None);
         }
-        Some(Place::Header(name))
+        Some(ConditionPlace::Header(name))
     });
     if fields.find("header").is_some() && fields.find("path").is_some() {
         return reader.fault(here, "a condition has a `path` or a `header`, and not both", None);
@@ -277,7 +277,7 @@ fn condition(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Condition> {
         return None;
     }
     let test = equals.or(matches).or(host).or(exists)?;
-    Some(Condition { place: place.unwrap_or(Place::Anywhere), test })
+    Some(Condition { place: place.unwrap_or(ConditionPlace::Anywhere), test })
 }
 
 /// Reads a regular expression of linear time and bounded size.
