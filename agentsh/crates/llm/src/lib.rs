@@ -27,7 +27,7 @@ mod golden_tests;
 mod tests;
 
 pub use engine::{EngineEvent, Judge, Ruling, Stream};
-pub use route::{Later, Provider, Route, route};
+pub use route::{Provider, Route, StoredData, route};
 pub use system_prompt::append_sentence;
 pub use turn::{Conversation, Turns};
 pub use usage::Usage;

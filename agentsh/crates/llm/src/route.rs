@@ -19,7 +19,7 @@ pub enum Provider {
 
 /// Data that a provider stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Later {
+pub enum StoredData {
     /// Questions, in the body.
     Questions,
     /// Questions, in a file at the provider.
@@ -37,7 +37,7 @@ pub enum Route {
     /// The same, but with text for a model: token counting, embeddings.
     Measured(Provider),
     /// Deferred questions and files, neither counted nor searched.
-    Left(Provider, Later),
+    Left(Provider, StoredData),
     /// Stored output of models: batch results, and files that may contain them.
     Kept(Provider),
     /// Unknown, or a path with several readings.
@@ -112,11 +112,11 @@ fn measured(method: &str, parts: &[&str]) -> Option<Provider> {
     }
 }
 
-fn left(method: &str, parts: &[&str]) -> Option<(Provider, Later)> {
+fn left(method: &str, parts: &[&str]) -> Option<(Provider, StoredData)> {
     match (method, parts) {
-        ("POST", [.., "messages", "batches"]) => Some((Provider::Anthropic, Later::Questions)),
-        ("POST", [.., "batches"]) => Some((Provider::OpenAiChat, Later::Batch)),
-        ("POST", [.., "files"]) => Some((Provider::OpenAiChat, Later::File)),
+        ("POST", [.., "messages", "batches"]) => Some((Provider::Anthropic, StoredData::Questions)),
+        ("POST", [.., "batches"]) => Some((Provider::OpenAiChat, StoredData::Batch)),
+        ("POST", [.., "files"]) => Some((Provider::OpenAiChat, StoredData::File)),
         _ => None,
     }
 }
@@ -193,12 +193,12 @@ mod tests {
             ("POST", "/v1beta/models/gemini-pro:batchEmbedContents", Route::Measured(Provider::Google)),
             ("POST", "/v1/messages/count_tokens", Route::Measured(Provider::Anthropic)),
             ("POST", "/v1/responses/input_tokens", Route::Measured(Provider::OpenAiResponses)),
-            ("POST", "/v1/messages/batches", Route::Left(Provider::Anthropic, Later::Questions)),
+            ("POST", "/v1/messages/batches", Route::Left(Provider::Anthropic, StoredData::Questions)),
             ("GET", "/v1/messages/batches", Route::Beside(Provider::Anthropic)),
             ("POST", "/v1/messages/batches/b/cancel", Route::Beside(Provider::Anthropic)),
-            ("POST", "/v1/batches", Route::Left(Provider::OpenAiChat, Later::Batch)),
-            ("POST", "/v1/files/", Route::Left(Provider::OpenAiChat, Later::File)),
-            ("POST", "/upload/v1beta/files", Route::Left(Provider::OpenAiChat, Later::File)),
+            ("POST", "/v1/batches", Route::Left(Provider::OpenAiChat, StoredData::Batch)),
+            ("POST", "/v1/files/", Route::Left(Provider::OpenAiChat, StoredData::File)),
+            ("POST", "/upload/v1beta/files", Route::Left(Provider::OpenAiChat, StoredData::File)),
             ("GET", "/v1/files", Route::Beside(Provider::OpenAiChat)),
             ("GET", "/v1/messages/batches/b/results", Route::Kept(Provider::Anthropic)),
             ("GET", "/v1/messages/batches/b", Route::Beside(Provider::Anthropic)),

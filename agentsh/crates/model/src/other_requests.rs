@@ -13,7 +13,7 @@ use super::carry::Upstream;
 use super::{Model, Outgoing, Reply, hop_by_hop, whole_and_plain};
 use agentsh_egress::encoding;
 use agentsh_llm::hosted::{self, Hosted, HostedReach};
-use agentsh_llm::{Later, MAX_HELD, Provider, Route, batch_results};
+use agentsh_llm::{MAX_HELD, Provider, Route, StoredData, batch_results};
 use agentsh_store::escape;
 
 impl Model {
@@ -136,16 +136,16 @@ impl Model {
     async fn left(
         &self,
         provider: Provider,
-        later: Later,
+        later: StoredData,
         request: Request<Incoming>,
         upstream: &Upstream,
     ) -> Reply {
         let one = |tool: &str, reach| Hosted { tool: tool.to_owned(), written: String::new(), reach };
         let (mut head, body) = request.into_parts();
         let (all, body) = match later {
-            Later::File => (vec![one(hosted::FILES, HostedReach::Provider)], Either::Right(body)),
-            Later::Batch => (vec![one(hosted::BATCH, HostedReach::Anywhere)], Either::Right(body)),
-            Later::Questions => match self.read(provider, &mut head, body, upstream).await {
+            StoredData::File => (vec![one(hosted::FILES, HostedReach::Provider)], Either::Right(body)),
+            StoredData::Batch => (vec![one(hosted::BATCH, HostedReach::Anywhere)], Either::Right(body)),
+            StoredData::Questions => match self.read(provider, &mut head, body, upstream).await {
                 Ok((asked, body)) => {
                     (asked.map(|asked| asked.hosted).unwrap_or_default(), Either::Left(body))
                 }
