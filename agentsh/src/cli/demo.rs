@@ -13,7 +13,7 @@ use crate::session::command_line::CommandLine;
 use crate::session::run::{Request, run as run_session};
 use crate::session::run_error::exit_code_of;
 use agentsh_terminal::exit;
-use agentsh_trials::demo::facts::{FACTS_FILE, Facts, HOSTILE};
+use agentsh_trials::demo::facts::{DemoFacts, FACTS_FILE, HOSTILE};
 use agentsh_trials::demo::{AGENT_VERB, Ended, agent as scripted, perform, server as bundled, show};
 
 use super::{fail, on_one_thread};
@@ -71,7 +71,7 @@ pub fn session() -> u8 {
 async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
     let io = |error: io::Error| (exit::FAILED, error.to_string());
     let project = std::env::current_dir().map_err(io)?;
-    let mut facts = Facts::read(&project).map_err(io)?;
+    let mut facts = DemoFacts::read(&project).map_err(io)?;
     facts.supervisor = std::process::id().cast_signed();
     let text = serde_json::to_vec(&facts).map_err(|error| io(error.into()))?;
     std::fs::write(project.join(FACTS_FILE), text).map_err(io)?;

@@ -22,7 +22,7 @@ use agentsh_sandbox::sealed;
 use agentsh_trials::attempt;
 use agentsh_trials::doctor::Probed;
 use agentsh_trials::doctor::layer::{Layer, State};
-use agentsh_trials::doctor::probe::{CPU_PERCENT, Facts, MEMORY_LIMIT, PIDS_LIMIT};
+use agentsh_trials::doctor::probe::{CPU_PERCENT, MEMORY_LIMIT, PIDS_LIMIT, ProbeFacts};
 use agentsh_trials::doctor::stage::{PINNED, Stage};
 
 /// The probes of the ordinary sandbox, in an order in which none disturbs another.
@@ -106,7 +106,7 @@ pub async fn tampered(stage: &Stage, context: &Context) -> io::Result<Option<Str
 /// # Errors
 /// When it cannot be started.
 #[expect(clippy::disallowed_methods, reason = "agentsh itself, which is to be killed")]
-pub async fn parent_death(context: &Context, facts: &Facts) -> io::Result<Layer> {
+pub async fn parent_death(context: &Context, facts: &ProbeFacts) -> io::Result<Layer> {
     let (layer, asked) = ("parent-death", "no process survives a killed agentsh");
     let (mut held, inside) = crate::session::pipes::to_read()?;
     let mut supervisor = Command::new(&context.executable.0)
@@ -153,7 +153,7 @@ pub async fn parent_death(context: &Context, facts: &Facts) -> io::Result<Layer>
 }
 
 /// The throw-away supervisor: a sandbox whose program waits. Ends when it is killed.
-pub async fn supervise(facts: Facts) -> u8 {
+pub async fn supervise(facts: ProbeFacts) -> u8 {
     let Some(directory) = facts.project.parent() else { return 1 };
     let Ok(context) = context(directory) else { return 1 };
     let Ok(stdout) = io::stdout().as_fd().try_clone_to_owned() else { return 1 };
@@ -179,7 +179,7 @@ pub fn context(directory: &Path) -> Result<Context, ContextError> {
 
 /// The command line of the program inside.
 #[must_use]
-pub fn arguments(facts: &Facts, names: &[&str]) -> Vec<String> {
+pub fn arguments(facts: &ProbeFacts, names: &[&str]) -> Vec<String> {
     let facts = serde_json::to_string(facts).unwrap_or_default();
     [PROBE_VERB.to_owned(), facts].into_iter().chain(names.iter().map(|name| (*name).to_owned())).collect()
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::attacks;
 use super::client::{Client, text};
 use super::facts::{
-    BURST, CLOCK, CLOCK_FILE, Facts, HOSTILE, POISON, RUG, Report, SERVERS_FILE, SHADOW, SPLIT, TWICE,
+    BURST, CLOCK, CLOCK_FILE, DemoFacts, HOSTILE, POISON, RUG, Report, SERVERS_FILE, SHADOW, SPLIT, TWICE,
     UNLISTED,
 };
 use crate::attempt::{self, Try};
@@ -21,7 +21,7 @@ const CALLS: u32 = BURST + 2;
 /// # Errors
 /// When the session ends under it, or its own facts are missing.
 pub fn run() -> io::Result<()> {
-    let facts = Facts::read(Path::new("."))?;
+    let facts = DemoFacts::read(Path::new("."))?;
     for report in attacks::common(AGENT, &facts) {
         tell(&report)?;
     }

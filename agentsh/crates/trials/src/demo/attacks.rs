@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use super::facts::{ENV_FILE, Facts, HOOK, KEY, PIDS, Report, VARIABLE};
+use super::facts::{DemoFacts, ENV_FILE, HOOK, KEY, PIDS, Report, VARIABLE};
 use crate::attempt::{self, Try, errno};
 
 /// Bounded, should the limit not hold.
@@ -14,7 +14,7 @@ const INTERNET: Ipv4Addr = Ipv4Addr::new(1, 1, 1, 1);
 const INTERNET_6: Ipv6Addr = Ipv6Addr::new(0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0x1111);
 
 /// Everything that both sides try.
-pub fn common(by: &str, facts: &Facts) -> Vec<Report> {
+pub fn common(by: &str, facts: &DemoFacts) -> Vec<Report> {
     vec![
         Report::new(
             by,
@@ -78,7 +78,7 @@ fn internet() -> Vec<Try> {
     ]
 }
 
-fn loopback(facts: &Facts) -> Vec<Try> {
+fn loopback(facts: &DemoFacts) -> Vec<Try> {
     let address: SocketAddr = (Ipv4Addr::LOCALHOST, facts.port).into();
     vec![
         Try::new("TCP to the host's loopback", attempt::connect(address)),

@@ -35,7 +35,7 @@ pub const LINE_BYTES: usize = 65_536;
 
 /// The facts that the inside needs for its attacks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Facts {
+pub struct DemoFacts {
     /// agentsh itself, on the host.
     pub supervisor: i32,
     /// A listener on the host's loopback.
@@ -44,7 +44,7 @@ pub struct Facts {
     pub home: PathBuf,
 }
 
-impl Facts {
+impl DemoFacts {
     /// From the project, where both the agent and its servers start.
     ///
     /// # Errors

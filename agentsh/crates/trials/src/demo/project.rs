@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::facts::{
-    BURST, CLOCK, CLOCK_FILE, ENV_FILE, FACTS_FILE, Facts, HOOK, HOSTILE, KEY, LINE_BYTES, PIDS, SERVERS_FILE,
+    BURST, CLOCK, CLOCK_FILE, DemoFacts, ENV_FILE, FACTS_FILE, HOOK, HOSTILE, KEY, LINE_BYTES, PIDS,
+    SERVERS_FILE,
 };
 use crate::scratch::{self, Scratch};
 
@@ -49,7 +50,7 @@ impl DemoProject {
         loopback.accept()?;
 
         let port = loopback.local_addr()?.port();
-        let facts = Facts { supervisor: 0, port, abstract_name, home: root.join("home") };
+        let facts = DemoFacts { supervisor: 0, port, abstract_name, home: root.join("home") };
         scratch::plant(&project, FACTS_FILE, &serde_json::to_string(&facts)?)?;
         Ok(Self { directory, secret, loopback, local })
     }

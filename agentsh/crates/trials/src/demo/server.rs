@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::attacks;
-use super::facts::{Facts, HOSTILE, LINE_BYTES, POISON, RUG, Report, SHADOW, SPLIT, TWICE};
+use super::facts::{DemoFacts, HOSTILE, LINE_BYTES, POISON, RUG, Report, SHADOW, SPLIT, TWICE};
 use crate::attempt::{self, Try};
 
 /// Answers until its input ends.
@@ -91,7 +91,7 @@ fn tool(name: &str, arguments: &Value, id: &Value, calls: &[String]) -> io::Resu
 }
 
 fn attack() -> io::Result<Vec<Report>> {
-    let mut reports = attacks::common(HOSTILE, &Facts::read(Path::new("."))?);
+    let mut reports = attacks::common(HOSTILE, &DemoFacts::read(Path::new("."))?);
     let own = std::env::current_exe()?;
     reports.push(Report::new(
         HOSTILE,

@@ -33,7 +33,7 @@ pub const LANDLOCK_ONLY: &str = "/run/landlock-only";
 
 /// The facts about the outside that the inside needs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Facts {
+pub struct ProbeFacts {
     /// A process of the host.
     pub pid: i32,
     /// A listener on the host's loopback.
@@ -63,7 +63,7 @@ pub struct Answer {
 
 /// Runs the probes named by the arguments.
 #[must_use]
-pub fn main(facts: &Facts, names: &[String]) -> u8 {
+pub fn main(facts: &ProbeFacts, names: &[String]) -> u8 {
     for name in names {
         let mut answer = run(name, facts);
         answer.probe.clone_from(name);
@@ -76,7 +76,7 @@ pub fn main(facts: &Facts, names: &[String]) -> u8 {
     if names.iter().any(|name| name == "linger") { linger() } else { 0 }
 }
 
-fn run(name: &str, facts: &Facts) -> Answer {
+fn run(name: &str, facts: &ProbeFacts) -> Answer {
     match name {
         "namespaces" => namespaces(facts),
         "mounts" => mounts(facts),
@@ -107,7 +107,7 @@ fn run(name: &str, facts: &Facts) -> Answer {
     }
 }
 
-fn namespaces(facts: &Facts) -> Answer {
+fn namespaces(facts: &ProbeFacts) -> Answer {
     let mut answer = Answer::default();
     for name in NAMESPACES {
         let link = std::fs::read_link(Path::new("/proc/self/ns").join(name)).unwrap_or_default();
@@ -125,7 +125,7 @@ fn namespaces(facts: &Facts) -> Answer {
     answer
 }
 
-fn mounts(facts: &Facts) -> Answer {
+fn mounts(facts: &ProbeFacts) -> Answer {
     let hook = facts.project.join(".git/hooks/pre-commit");
     let mut forbidden = vec![
         Try::new("create /agentsh-doctor", attempt::create(Path::new("/agentsh-doctor"))),
@@ -146,7 +146,7 @@ fn mounts(facts: &Facts) -> Answer {
     Answer { forbidden, allowed, ..Answer::default() }
 }
 
-fn network(facts: &Facts) -> Answer {
+fn network(facts: &ProbeFacts) -> Answer {
     // Addresses that are reserved for documentation: no server is disturbed if one is reached after all.
     let (four, six) = (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
     let host: SocketAddr = (Ipv4Addr::LOCALHOST, facts.port).into();
@@ -221,7 +221,7 @@ fn terminal() -> Answer {
     Answer { forbidden, ..Answer::default() }
 }
 
-fn identity(facts: &Facts) -> Answer {
+fn identity(facts: &ProbeFacts) -> Answer {
     let made = attempt::create(&facts.project.join("owned"));
     let mut answer =
         Answer { allowed: vec![Try::new("create a file in the project", made)], ..Answer::default() };
@@ -229,7 +229,7 @@ fn identity(facts: &Facts) -> Answer {
     answer
 }
 
-fn pinned(facts: &Facts) -> Answer {
+fn pinned(facts: &ProbeFacts) -> Answer {
     let mut answer = Answer::default();
     answer
         .forbidden

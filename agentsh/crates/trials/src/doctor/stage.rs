@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
 use super::judge::Host;
-use super::probe::{Facts, NAMESPACES};
+use super::probe::{NAMESPACES, ProbeFacts};
 use crate::attempt;
 use crate::scratch::{self, Scratch};
 
@@ -17,7 +17,7 @@ const HOOK: &str = "#!/bin/sh\n";
 pub const PINNED: &str = "the bytes that were checked\n";
 /// The host's side of the attempts. Dropping it removes every trace.
 pub struct Stage {
-    pub facts: Facts,
+    pub facts: ProbeFacts,
     directory: Scratch,
     loopback: TcpListener,
     local: UnixListener,
@@ -45,7 +45,7 @@ impl Stage {
         // Any key will do; a number that is in use already makes the attempt inside no less true.
         let key = i32::from_str_radix(&unique[24..31], 16).unwrap_or(1).max(1);
         let queue = attempt::message_queue(key, true).ok();
-        let facts = Facts {
+        let facts = ProbeFacts {
             pid: std::process::id().cast_signed(),
             port: loopback.local_addr()?.port(),
             abstract_name,
