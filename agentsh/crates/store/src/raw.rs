@@ -34,7 +34,7 @@ pub struct Raw {
 
 /// The fields of a body that queries filter on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Facts {
+pub struct IndexedFields {
     #[serde(rename = "type")]
     pub kind: String,
     pub server_id: Option<String>,
@@ -58,7 +58,7 @@ impl Raw {
 
     /// None: the body is not an event.
     #[must_use]
-    pub fn facts(&self) -> Option<Facts> {
+    pub fn facts(&self) -> Option<IndexedFields> {
         serde_json::from_str(&self.body).ok()
     }
 }

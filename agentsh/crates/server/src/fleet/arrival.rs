@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agentsh_database::{Connection, DbError, Value};
-use agentsh_store::raw::{FIRST_LINK, Facts, Raw};
+use agentsh_store::raw::{FIRST_LINK, IndexedFields, Raw};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
@@ -94,7 +94,7 @@ fn store_batch(
     places.watch(host, last_event, Timestamp::now());
     let mut sessions: BTreeMap<String, Session> = BTreeMap::new();
     let mut servers = Servers::default();
-    let mut kept: Vec<(i64, &Raw, Facts)> = Vec::new();
+    let mut kept: Vec<(i64, &Raw, IndexedFields)> = Vec::new();
     let mut misfit = None;
     for row in batch.rows.iter().filter(|row| row.id > known.last_id) {
         match fits(db, host, row, &hash, &mut sessions)? {
@@ -224,7 +224,7 @@ fn fits(
     row: &Raw,
     before: &[u8; 32],
     sessions: &mut BTreeMap<String, Session>,
-) -> Result<Result<Facts, ChainMismatch>, DbError> {
+) -> Result<Result<IndexedFields, ChainMismatch>, DbError> {
     let misfit = |kind, detail: String| {
         Ok(Err(ChainMismatch {
             kind,
@@ -279,7 +279,7 @@ fn session(db: &mut dyn Connection, id: &str) -> Result<Option<Session>, DbError
     }))
 }
 
-fn insert(db: &mut dyn Connection, host: &str, rows: &[(i64, &Raw, Facts)]) -> Result<(), DbError> {
+fn insert(db: &mut dyn Connection, host: &str, rows: &[(i64, &Raw, IndexedFields)]) -> Result<(), DbError> {
     let whole = rows.chunks_exact(ROWS_IN_STATEMENT);
     let rest = whole.remainder().chunks(1);
     for chunk in whole.chain(rest) {
@@ -325,7 +325,7 @@ fn statement(rows: usize) -> String {
 }
 
 /// The id of the call that an event is about, as JSON.
-fn call_of(row: &Raw, facts: &Facts) -> Value {
+fn call_of(row: &Raw, facts: &IndexedFields) -> Value {
     if !matches!(
         facts.kind.as_str(),
         "mcp_tool_called" | "mcp_tool_call_intercepted" | "mcp_server_unavailable"

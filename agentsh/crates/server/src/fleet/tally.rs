@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agentsh_database::{Connection, DbError, Value};
-use agentsh_store::raw::{Facts, Raw};
+use agentsh_store::raw::{IndexedFields, Raw};
 use serde_json::Value as Json;
 
 use agentsh_fleet::keys;
@@ -64,7 +64,7 @@ pub(crate) fn shown(text: &str) -> String {
 
 impl Session {
     /// Takes over what a row says of its session.
-    pub fn hear(&mut self, row: &Raw, facts: &Facts, arrival: i64) {
+    pub fn hear(&mut self, row: &Raw, facts: &IndexedFields, arrival: i64) {
         if let Some(fresh) = self.fresh.as_mut().filter(|fresh| fresh.first_event == 0) {
             fresh.first_event = arrival;
             row.time.clone_into(&mut fresh.first_at);
@@ -119,7 +119,7 @@ impl Session {
 }
 
 impl Servers {
-    pub fn hear(&mut self, row: &Raw, facts: &Facts, project: &str) {
+    pub fn hear(&mut self, row: &Raw, facts: &IndexedFields, project: &str) {
         if facts.kind == "session_ended" {
             self.ended.push(row.session.clone());
         }
