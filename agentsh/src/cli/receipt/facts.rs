@@ -21,7 +21,7 @@ use agentsh_terminal::output::Failure;
 const PAGE: u32 = 256;
 
 /// A session as its record has it.
-pub struct Facts {
+pub struct SessionFacts {
     pub predicate: Predicate,
     /// directory in which the run was started.
     pub project: String,
@@ -65,7 +65,7 @@ async fn walk(
 ///
 /// # Errors
 /// When the record is broken, or not whole.
-pub async fn of(reader: &mut Reader, session: SessionId) -> Result<Facts, Failure> {
+pub async fn of(reader: &mut Reader, session: SessionId) -> Result<SessionFacts, Failure> {
     let mut fold = Fold::default();
     let record = walk(reader, session, |row| fold.add(row)).await?;
     fold.facts(session, record)
@@ -260,7 +260,7 @@ impl Fold {
         *counted = counted.saturating_add(count);
     }
 
-    fn facts(mut self, id: SessionId, record: Chain) -> Result<Facts, Failure> {
+    fn facts(mut self, id: SessionId, record: Chain) -> Result<SessionFacts, Failure> {
         // A server that answered and of which no program was started here, one behind a URL, has no pin. Where the pin changed, nothing
         // was started and no call reached it.
         let mut own: BTreeSet<_> = self.programs.keys().filter_map(|(server, ..)| server.clone()).collect();
@@ -339,7 +339,7 @@ impl Fold {
                 .map(|((what, name), count)| Included { what: what.to_owned(), name, count })
                 .collect(),
         };
-        Ok(Facts { predicate, project: self.project, heads: self.heads, left: self.left })
+        Ok(SessionFacts { predicate, project: self.project, heads: self.heads, left: self.left })
     }
 }
 

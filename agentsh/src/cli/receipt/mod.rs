@@ -172,7 +172,7 @@ pub(in crate::cli) fn put(
 pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<Receipt, Failure> {
     let mut reader = Reader::open(state).await?.ok_or(StoreError::NoSession)?;
     let session = reader.session(session).await?;
-    let facts::Facts { mut predicate, project, heads, left } = facts::of(&mut reader, session).await?;
+    let facts::SessionFacts { mut predicate, project, heads, left } = facts::of(&mut reader, session).await?;
     let repository = Repository::at(Path::new(&project))?;
     let (before, after) = (heads.0.as_deref(), heads.1.as_deref());
     // If the start is unknown, all earlier commits would count as the session's.
