@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use super::national_checks::{
-    baltic, belgian, brazilian, chinese, ean, finnish, irish, is_day, iso_7064, italian, japanese, korean,
-    mexican, national_insurance, nir, norwegian, romanian, shifted_date, singapore, spanish, turkish, values,
+    baltic, belgian, brazilian, chinese, ean, finnish, french, irish, is_day, iso_7064, italian, japanese,
+    korean, mexican, national_insurance, norwegian, romanian, shifted_date, singapore, spanish, turkish,
+    values,
 };
 use crate::checks::{self, date, weighted};
 
@@ -60,7 +61,7 @@ const GENERIC_LABELS: [&str; 9] = [
 
 const FORMS: [Form; 31] = [
     // France: NIR with its key.
-    form(15, nir, WithoutLabel::Always, &[]),
+    form(15, french, WithoutLabel::Always, &[]),
     // China.
     form(18, |digits| chinese(digits, digits.last().copied()), WithoutLabel::Always, &[]),
     // Switzerland.

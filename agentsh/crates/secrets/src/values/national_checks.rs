@@ -15,7 +15,7 @@ pub(super) fn is_day(digits: &[u8]) -> bool {
     matches!(digits, [1, 9, ..] | [2, 0, ..]) && date(digits, 4, 6)
 }
 
-pub(super) fn nir(digits: &[u8]) -> bool {
+pub(super) fn french(digits: &[u8]) -> bool {
     let month = number_of(&digits[3..5]);
     matches!(digits[0], 1 | 2)
         && (matches!(month, 1..=12) || month == 20)
