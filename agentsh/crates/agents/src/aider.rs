@@ -2,7 +2,7 @@
 
 use super::StateKind;
 use super::adapter::Adapter;
-use super::facts::{self, AgentDirectory, BriefingPlace, Facts, per_project, private};
+use super::facts::{self, AgentDirectory, AgentFacts, BriefingPlace, per_project, private};
 
 pub(super) const ADAPTER: Adapter = Adapter {
     name: "aider",
@@ -33,7 +33,7 @@ const ENVIRONMENT: &[&str] = &[
     "XAI_*",
 ];
 
-const FACTS: Facts = Facts {
+const FACTS: AgentFacts = AgentFacts {
     title: "Aider",
     own: AgentDirectory { variable: "", below: "", default: ".aider" },
     shown: &[

@@ -4,7 +4,7 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, Models, host_or_default, list, login,
+    self, AgentDirectory, AgentFacts, BriefingPlace, ConfigScope, Models, host_or_default, list, login,
     per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind};
@@ -20,7 +20,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     obeyed: |context| FACTS.obeyed(context),
 };
 
-const FACTS: Facts = Facts {
+const FACTS: AgentFacts = AgentFacts {
     title: "Amp",
     own: AgentDirectory { variable: "", below: "", default: "$config/amp" },
     lists: &[
@@ -42,6 +42,6 @@ const FACTS: Facts = Facts {
     ..facts::NOTHING
 };
 
-fn models(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+fn models(context: &Context<'_>, _: &AgentFacts) -> Result<Vec<Endpoint>, AgentError> {
     Ok(vec![host_or_default(context, &["AMP_URL"], "ampcode.com", "Amp")?])
 }

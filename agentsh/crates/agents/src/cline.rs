@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, Kept, Models, list, login, per_project, private,
-    read_only, settings,
+    self, AgentDirectory, AgentFacts, BriefingPlace, ConfigScope, Kept, Models, list, login, per_project,
+    private, read_only, settings,
 };
 use super::{
     AgentError, Context, Endpoint, Key, Shape, StateKind, TlsInspection, endpoint, json, providers, read,
@@ -38,7 +38,7 @@ const ENVIRONMENT: &[&str] = &[
     "XAI_API_KEY",
 ];
 
-const FACTS: Facts = Facts {
+const FACTS: AgentFacts = AgentFacts {
     title: "Cline",
     own: AgentDirectory { variable: "CLINE_DIR", below: "", default: ".cline" },
     lists: &[list(
@@ -83,7 +83,7 @@ fn chosen(context: &Context<'_>) -> Vec<Kept> {
 }
 
 /// Cline's own, or what its file of providers says.
-fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+fn models(context: &Context<'_>, facts: &AgentFacts) -> Result<Vec<Endpoint>, AgentError> {
     let mut found = Vec::new();
     let set = |name: &str| context.env.get(name).filter(|value| !value.is_empty());
     if let Some(url) = set("CLINE_API_BASE_URL") {

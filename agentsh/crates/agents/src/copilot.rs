@@ -3,7 +3,7 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, List, Models, host_or_default, list,
+    self, AgentDirectory, AgentFacts, BriefingPlace, ConfigScope, List, Models, host_or_default, list,
     per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint};
@@ -23,7 +23,7 @@ const fn servers(whose: ConfigScope, path: &'static str) -> List {
     list(whose, path, "mcpServers", Dialect::Copilot)
 }
 
-const FACTS: Facts = Facts {
+const FACTS: AgentFacts = AgentFacts {
     title: "GitHub Copilot CLI",
     own: AgentDirectory { variable: "COPILOT_HOME", below: "", default: ".copilot" },
     lists: &[
@@ -49,7 +49,7 @@ const FACTS: Facts = Facts {
 };
 
 /// GitHub's, by the plan of the account; or another provider that the user has configured.
-fn models(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+fn models(context: &Context<'_>, _: &AgentFacts) -> Result<Vec<Endpoint>, AgentError> {
     let host = "api.githubcopilot.com";
     let mut found = vec![host_or_default(context, &["COPILOT_PROVIDER_BASE_URL"], host, "GitHub Copilot")?];
     if found.iter().all(|endpoint| endpoint.host == host) {

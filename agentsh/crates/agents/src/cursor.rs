@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, ConfigScope, Facts, Models, host_or_default, list, login, per_project, private,
-    read_only,
+    self, AgentDirectory, AgentFacts, ConfigScope, Models, host_or_default, list, login, per_project,
+    private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind};
 
@@ -19,7 +19,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     obeyed: |context| FACTS.obeyed(context),
 };
 
-const FACTS: Facts = Facts {
+const FACTS: AgentFacts = AgentFacts {
     title: "Cursor",
     own: AgentDirectory { variable: "CURSOR_CONFIG_DIR", below: "", default: ".cursor" },
     lists: &[
@@ -39,6 +39,6 @@ const FACTS: Facts = Facts {
     ..facts::NOTHING
 };
 
-fn models(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+fn models(context: &Context<'_>, _: &AgentFacts) -> Result<Vec<Endpoint>, AgentError> {
     Ok(vec![host_or_default(context, &["CURSOR_API_ENDPOINT"], "api2.cursor.sh", "Cursor")?])
 }

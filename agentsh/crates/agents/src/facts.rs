@@ -16,7 +16,7 @@ use agentsh_base::types::ServerId;
 
 /// The facts about one agent. Paths are below the home, unless they begin with `$own/` (its own directory), `$config/`,
 /// `$data/`, `$state/` or `$cache/`.
-pub(super) struct Facts {
+pub(super) struct AgentFacts {
     pub(super) title: &'static str,
     pub(super) own: AgentDirectory,
     /// Lowest precedence first. The bridges are written into the user's last one.
@@ -49,7 +49,7 @@ pub(super) struct AgentDirectory {
 }
 
 /// The defaults, which most tables keep.
-pub(super) const NOTHING: Facts = Facts {
+pub(super) const NOTHING: AgentFacts = AgentFacts {
     title: "",
     own: AgentDirectory { variable: "", below: "", default: "" },
     lists: &[],
@@ -114,7 +114,7 @@ pub(super) struct Models {
     pub(super) any: bool,
     /// A file whose keys are names of providers.
     pub(super) logins: Option<&'static str>,
-    pub(super) others: fn(&Context<'_>, &Facts) -> Result<Vec<Endpoint>, AgentError>,
+    pub(super) others: fn(&Context<'_>, &AgentFacts) -> Result<Vec<Endpoint>, AgentError>,
 }
 
 pub(super) const fn settings(path: &'static str) -> HomeEntry {
@@ -163,11 +163,11 @@ pub(super) const fn list(
     List { whose, path, format: FileFormat::Json, key, dialect }
 }
 
-pub(super) fn no_others(_: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+pub(super) fn no_others(_: &Context<'_>, _: &AgentFacts) -> Result<Vec<Endpoint>, AgentError> {
     Ok(Vec::new())
 }
 
-impl Facts {
+impl AgentFacts {
     /// The location of a path of the table.
     pub(super) fn place(&self, context: &Context<'_>, path: &str) -> PathBuf {
         let base = |variable: &str, default: &str| {
@@ -209,7 +209,7 @@ struct Users<'f> {
 }
 
 /// Launches the agent of this table.
-pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, AgentError> {
+pub(super) fn adapt(context: &Context<'_>, facts: &AgentFacts) -> Result<Launch, AgentError> {
     let mut launch = Launch { argv: context.argv.to_vec(), ..Launch::default() };
     let mut gathered = GatheredServers::default();
     let mut users: Vec<Users<'_>> = Vec::new();
@@ -255,7 +255,7 @@ pub(super) fn adapt(context: &Context<'_>, facts: &Facts) -> Result<Launch, Agen
 /// If the run names its models, the sandbox gets no logins and keys of other providers.
 fn choose(
     context: &Context<'_>,
-    facts: &Facts,
+    facts: &AgentFacts,
     users: &mut [Users<'_>],
     launch: &mut Launch,
 ) -> Result<(), AgentError> {
@@ -298,7 +298,11 @@ fn choose(
 }
 
 /// An unreadable login opens nothing.
-fn logins_of(context: &Context<'_>, facts: &Facts, path: &str) -> Result<Map<String, Value>, AgentError> {
+fn logins_of(
+    context: &Context<'_>,
+    facts: &AgentFacts,
+    path: &str,
+) -> Result<Map<String, Value>, AgentError> {
     let path = facts.place(context, path);
     let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
     match json::parse_relaxed(&text, &path) {
@@ -309,7 +313,7 @@ fn logins_of(context: &Context<'_>, facts: &Facts, path: &str) -> Result<Map<Str
 
 fn users_file<'f>(
     context: &Context<'_>,
-    facts: &Facts,
+    facts: &AgentFacts,
     list: &'f List,
     gathered: &mut GatheredServers,
 ) -> Result<Users<'f>, AgentError> {
@@ -385,7 +389,7 @@ fn of_project(context: &Context<'_>, name: &str) -> Vec<PathBuf> {
 /// Declarations of the project's file count as the project's; the agent reads the file without them.
 fn project_file(
     context: &Context<'_>,
-    facts: &Facts,
+    facts: &AgentFacts,
     list: &List,
     path: &Path,
     gathered: &mut GatheredServers,
@@ -452,7 +456,7 @@ fn real(path: &Path) -> PathBuf {
 
 fn tell(
     context: &Context<'_>,
-    facts: &Facts,
+    facts: &AgentFacts,
     users: &mut [Users<'_>],
     launch: &mut Launch,
 ) -> Result<(), AgentError> {
@@ -488,7 +492,7 @@ fn tell(
 /// The user's files without servers, and the bridges in the last of them.
 fn write_users(
     context: &Context<'_>,
-    facts: &Facts,
+    facts: &AgentFacts,
     mut users: Vec<Users<'_>>,
     launch: &mut Launch,
 ) -> Result<(), AgentError> {
@@ -560,7 +564,7 @@ pub(super) fn relative(context: &Context<'_>, path: PathBuf) -> PathBuf {
     path.strip_prefix(context.home).map(PathBuf::from).unwrap_or(path)
 }
 
-fn models(context: &Context<'_>, facts: &Facts, launch: &mut Launch) -> Result<(), AgentError> {
+fn models(context: &Context<'_>, facts: &AgentFacts, launch: &mut Launch) -> Result<(), AgentError> {
     let mut found = (facts.models.others)(context, facts)?;
     if facts.models.any {
         found.extend(providers::of_environment(context)?);

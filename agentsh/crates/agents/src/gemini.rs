@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, HomeEntry, List, Models, host_or_default, list,
-    login, per_project, private, read_only, sealed_login,
+    self, AgentDirectory, AgentFacts, BriefingPlace, ConfigScope, HomeEntry, List, Models, host_or_default,
+    list, login, per_project, private, read_only, sealed_login,
 };
 use super::{AgentError, Context, Endpoint, Key, Shape, StateKind, endpoint};
 
@@ -30,7 +30,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     obeyed: |context| FACTS.obeyed(context),
 };
 
-const FACTS: Facts = family(
+const FACTS: AgentFacts = family(
     "Gemini CLI",
     AgentDirectory { variable: "GEMINI_CLI_HOME", below: ".gemini", default: ".gemini" },
     &LISTS,
@@ -51,8 +51,8 @@ pub(super) const fn family(
     models: Models,
     set: &'static [(&'static str, &'static str)],
     told: BriefingPlace,
-) -> Facts {
-    Facts { title, own, lists, shown, models, set, settle: quiet, told, remembered, ..facts::NOTHING }
+) -> AgentFacts {
+    AgentFacts { title, own, lists, shown, models, set, settle: quiet, told, remembered, ..facts::NOTHING }
 }
 
 /// The user's settings, and those of the project at that path.
@@ -126,7 +126,7 @@ fn usage_off(settings: &mut Map<String, Value>) {
 }
 
 /// The account that the user is signed in with. Several files can name it: each existing one is opened.
-fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+fn models(context: &Context<'_>, facts: &AgentFacts) -> Result<Vec<Endpoint>, AgentError> {
     let set = |name: &str| context.env.get(name).filter(|value| !value.is_empty());
     let on = |name: &str| set(name).is_some_and(|value| value == "true" || value == "1");
     let mut found = Vec::new();

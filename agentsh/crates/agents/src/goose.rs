@@ -6,7 +6,7 @@ use super::StateKind;
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, FileFormat, List, per_project, read_only,
+    self, AgentDirectory, AgentFacts, BriefingPlace, ConfigScope, FileFormat, List, per_project, read_only,
 };
 use super::{AgentError, Context, InjectedFile, read};
 
@@ -38,7 +38,7 @@ const ENVIRONMENT: &[&str] = &[
     "XAI_*",
 ];
 
-const FACTS: Facts = Facts {
+const FACTS: AgentFacts = AgentFacts {
     title: "Goose",
     own: AgentDirectory { variable: "", below: "", default: "$config/goose" },
     lists: &[List {

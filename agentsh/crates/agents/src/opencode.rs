@@ -4,7 +4,7 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, ConfigScope, Facts, List, Models, list, login, no_others,
+    self, AgentDirectory, AgentFacts, BriefingPlace, ConfigScope, List, Models, list, login, no_others,
     per_project, read_only,
 };
 use super::{Access, Context, HomeState, Launch, StateKind};
@@ -54,7 +54,7 @@ const fn of_project(path: &'static str) -> List {
     List { whose: ConfigScope::Project, ..users(path) }
 }
 
-const FACTS: Facts = Facts {
+const FACTS: AgentFacts = AgentFacts {
     title: "OpenCode",
     own: AgentDirectory { variable: "OPENCODE_CONFIG_DIR", below: "", default: "$config/opencode" },
     lists: &[

@@ -2,7 +2,7 @@
 
 use super::adapter::Adapter;
 use super::facts::{
-    self, AgentDirectory, BriefingPlace, Facts, List, Models, login, per_project, private, read_only,
+    self, AgentDirectory, AgentFacts, BriefingPlace, List, Models, login, per_project, private, read_only,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint, gemini, providers};
 
@@ -26,7 +26,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     obeyed: |context| FACTS.obeyed(context),
 };
 
-const FACTS: Facts = gemini::family(
+const FACTS: AgentFacts = gemini::family(
     "Qwen Code",
     AgentDirectory { variable: "QWEN_HOME", below: "", default: ".qwen" },
     &LISTS,
@@ -50,7 +50,7 @@ const FACTS: Facts = gemini::family(
 const LISTS: [List; 2] = gemini::lists(".qwen/settings.json");
 
 /// The endpoints that a login of Qwen uses.
-fn models(context: &Context<'_>, facts: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+fn models(context: &Context<'_>, facts: &AgentFacts) -> Result<Vec<Endpoint>, AgentError> {
     if !facts.place(context, "$own/oauth_creds.json").is_file() {
         return Ok(Vec::new());
     }

@@ -3,8 +3,8 @@
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, ConfigScope, Facts, Models, list, login, login_in, no_others, per_project, private,
-    read_only, sealed_login,
+    self, AgentDirectory, AgentFacts, ConfigScope, Models, list, login, login_in, no_others, per_project,
+    private, read_only, sealed_login,
 };
 use super::{AgentError, Context, Endpoint, StateKind, endpoint};
 
@@ -29,7 +29,7 @@ pub(super) const PI: Adapter = Adapter {
     obeyed: |context| PI_FACTS.obeyed(context),
 };
 
-const PI_FACTS: Facts = Facts {
+const PI_FACTS: AgentFacts = AgentFacts {
     title: "pi",
     own: AgentDirectory { variable: "PI_CODING_AGENT_DIR", below: "", default: ".pi/agent" },
     shown: &[
@@ -62,7 +62,7 @@ pub(super) const DROID: Adapter = Adapter {
     obeyed: |context| DROID_FACTS.obeyed(context),
 };
 
-const DROID_FACTS: Facts = Facts {
+const DROID_FACTS: AgentFacts = AgentFacts {
     title: "Droid",
     own: AgentDirectory { variable: "", below: "", default: ".factory" },
     lists: &[
@@ -87,7 +87,7 @@ const DROID_FACTS: Facts = Facts {
     ..facts::NOTHING
 };
 
-fn factory(_: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+fn factory(_: &Context<'_>, _: &AgentFacts) -> Result<Vec<Endpoint>, AgentError> {
     Ok(vec![endpoint::https("api.factory.ai", "Factory")])
 }
 
@@ -102,7 +102,7 @@ pub(super) const CRUSH: Adapter = Adapter {
     obeyed: |context| CRUSH_FACTS.obeyed(context),
 };
 
-const CRUSH_FACTS: Facts = Facts {
+const CRUSH_FACTS: AgentFacts = AgentFacts {
     title: "Crush",
     own: AgentDirectory { variable: "", below: "", default: "$config/crush" },
     lists: &[
@@ -132,7 +132,7 @@ pub(super) const KIMI: Adapter = Adapter {
     obeyed: |context| KIMI_FACTS.obeyed(context),
 };
 
-const KIMI_FACTS: Facts = Facts {
+const KIMI_FACTS: AgentFacts = AgentFacts {
     title: "Kimi CLI",
     own: AgentDirectory { variable: "KIMI_SHARE_DIR", below: "", default: ".kimi" },
     lists: &[list(ConfigScope::User, "$own/mcp.json", "mcpServers", Dialect::Common)],
@@ -150,7 +150,7 @@ const KIMI_FACTS: Facts = Facts {
     ..facts::NOTHING
 };
 
-fn moonshot(context: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+fn moonshot(context: &Context<'_>, _: &AgentFacts) -> Result<Vec<Endpoint>, AgentError> {
     Ok(vec![facts::host_or_default(context, &["KIMI_BASE_URL"], "api.kimi.com", "Kimi")?])
 }
 
@@ -165,7 +165,7 @@ pub(super) const VIBE: Adapter = Adapter {
     obeyed: |context| VIBE_FACTS.obeyed(context),
 };
 
-const VIBE_FACTS: Facts = Facts {
+const VIBE_FACTS: AgentFacts = AgentFacts {
     title: "Mistral Vibe",
     own: AgentDirectory { variable: "VIBE_HOME", below: "", default: ".vibe" },
     shown: &[
@@ -184,6 +184,6 @@ const VIBE_FACTS: Facts = Facts {
     ..facts::NOTHING
 };
 
-fn mistral(_: &Context<'_>, _: &Facts) -> Result<Vec<Endpoint>, AgentError> {
+fn mistral(_: &Context<'_>, _: &AgentFacts) -> Result<Vec<Endpoint>, AgentError> {
     Ok(vec![endpoint::https("api.mistral.ai", "Mistral")])
 }
