@@ -27,14 +27,14 @@ const SHARED_IN_HOME: [&str; 5] = ["", ".cache", ".config", ".local", ".local/sh
 
 type Owner = Option<ServerId>;
 /// Refused files, and why a refusal alone grants nothing.
-type Refused = BTreeMap<(FileWord, String), Option<&'static str>>;
+type RefusedFiles = BTreeMap<(FileWord, String), Option<&'static str>>;
 
 /// The recorded files.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// The grants at the last start of each.
     granted: BTreeMap<Owner, (Timestamp, Vec<FileGrant>)>,
-    refused: BTreeMap<Owner, Refused>,
+    refused: BTreeMap<Owner, RefusedFiles>,
     asked: BTreeSet<(FileWord, String)>,
 }
 

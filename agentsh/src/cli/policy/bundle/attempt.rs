@@ -50,13 +50,13 @@ pub(super) struct Attempt {
 
 /// What would be refused: the key is the actor and the action; the value is how often, in how many sessions, and by
 /// which rule.
-type Refused = BTreeMap<(String, String), (u64, u64, String)>;
+type RefusalCounts = BTreeMap<(String, String), (u64, u64, String)>;
 
 struct Looked {
     host: String,
     sessions: u64,
     calls: u64,
-    refused: Refused,
+    refused: RefusalCounts,
     /// There are more sessions than were examined.
     is_cut: bool,
 }
@@ -84,7 +84,7 @@ pub(super) async fn attempt(
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         all.push(match Reader::open(&place.state).await? {
             Some(mut reader) => judge.look(host, &mut reader, since).await?,
-            None => Looked { host, sessions: 0, calls: 0, refused: Refused::new(), is_cut: false },
+            None => Looked { host, sessions: 0, calls: 0, refused: RefusalCounts::new(), is_cut: false },
         });
     }
     if args.json {
@@ -226,7 +226,7 @@ struct Judge<'p> {
 
 impl<'p> Judge<'p> {
     async fn look(&mut self, host: String, reader: &mut Reader, since: Timestamp) -> Result<Looked, Failure> {
-        let mut looked = Looked { host, sessions: 0, calls: 0, refused: Refused::new(), is_cut: false };
+        let mut looked = Looked { host, sessions: 0, calls: 0, refused: RefusalCounts::new(), is_cut: false };
         for (number, session) in (0_u64..).zip(reader.sessions(MAX_SESSIONS + 1).await?) {
             // A transferred session is in the requested period, even if the clock of its host is wrong.
             let is_old = session.last_at.parse::<Timestamp>().is_ok_and(|at| at < since);
