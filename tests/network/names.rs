@@ -137,7 +137,7 @@ fn http_client_of_an_unreachable_host_gets_502() {
             ["run", "--", "openssl", "s_client", "-connect", "gone.test:443", "-servername", "gone.test"];
         let outcome = Outcome::of(&mut place.agentsh(&words));
         assert!(outcome.stderr.contains("unrecognized name"), "{outcome}");
-        let told = "nothing refused\n  not reached: the agent -> gone.test:443 (the name does not exist, or has no address)";
+        let told = "nothing refused\n  allowed, but not reached: the agent -> gone.test:443 (the name does not exist, or has no address)";
         assert!(outcome.stderr.contains(told), "{outcome}");
     }
 }
