@@ -41,8 +41,9 @@ fn a_host_that_is_not_listed_is_refused_in_every_mode() {
             ["see https://collect.example.net/x".to_owned(), format!("{MEMO} https://collect.example.net/x")]
         {
             let answer = peer.call("two__echo", json!({"text": text}));
-            let reasons = ["destination-not-allowed", "tainted-data"];
-            assert!(reasons.contains(&reason(&answer)), "{mode:?} {answer}");
+            assert_eq!(reason(&answer), "destination-not-allowed", "{mode:?} {answer}");
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(message.contains("Outbound domain not in allowed_domains list"), "{message}");
         }
         assert_eq!(
             peer.text("two__echo", json!({"text": "https://api.example.com/"})),
@@ -211,9 +212,14 @@ fn short_texts_are_marked_where_they_were_asked_to_be() {
         let token = wrapped["token_id"].as_str().unwrap();
         assert!(token.len() == 32 && token.bytes().all(|byte| byte.is_ascii_hexdigit()), "{token}");
     }
-    for (text, why) in
-        [("{\"a\": \"b c d\"}", "JSON"), ("let x = the answer;", "code"), ("8f3a-11", "one word")]
-    {
+    for (text, why) in [
+        ("{\"a\": \"b c d\"}", "JSON"),
+        ("let x = the answer;", "code"),
+        ("8f3a-11", "one word"),
+        ("", "empty"),
+        ("<p>Lunch is at noon</p>", "markup"),
+        ("- [12.5](4711)\n- [13.5](4712)", "symbols and digits"),
+    ] {
         let arguments = json!({"content": text, "source_type": "other"});
         let wrapped = answer(&mut peer, "wrap_content", arguments);
         assert_eq!((&wrapped["wrapped_content"], &wrapped["marked"]), (&json!(text), &json!(false)));
@@ -221,7 +227,47 @@ fn short_texts_are_marked_where_they_were_asked_to_be() {
     }
     // Without a key everybody gets the report.
     let report = answer(&mut peer, "get_report", json!({}));
-    assert_eq!((&report["response_mode"], &report["token_count"]), (&json!("log"), &json!(8)));
+    assert_eq!((&report["response_mode"], &report["token_count"]), (&json!("log"), &json!(11)));
+}
+
+#[test]
+fn ids_of_tokens_are_those_of_one_session() {
+    let place = Place::new(Mode::Invoker);
+    let texts = [
+        "The ferry to the islands leaves at nine on Sunday, and the tickets are with the harbour master.",
+        "Roses want water in the morning, tomatoes in the evening, and neither of them wants it on the leaves.",
+    ];
+    let wrap = |peer: &mut Peer, text: &str| -> String {
+        let wrapped = answer(peer, "wrap_content", json!({"content": text, "source_type": "other"}));
+        wrapped["token_id"].as_str().unwrap().to_owned()
+    };
+    let check = |peer: &mut Peer, token: &str, text: &str| {
+        let checked = answer(peer, "check_leakage", json!({"token_id": token, "output": text}));
+        (checked["status"].as_str().unwrap().to_owned(), checked["leaked"] == true)
+    };
+    let expected = |status: &str, leaked| (status.to_owned(), leaked);
+    let mut first = alone(&place);
+    let old = wrap(&mut first, texts[0]);
+    assert_eq!(check(&mut first, &old.to_uppercase(), texts[0]), expected("active", true));
+    first.finish();
+    // Of another session, an id names nothing.
+    let mut second = alone(&place);
+    wrap(&mut second, texts[1]);
+    for text in texts {
+        assert_eq!(check(&mut second, &old, text), expected("expired", false));
+    }
+    second.finish();
+    // Two clients that share a file, and the session after them.
+    place.set("CANARY_MCP_PERSIST_PATH", place.project.join("state.db").to_str().unwrap());
+    let mut both = [alone(&place), alone(&place)];
+    let tokens = [0, 1].map(|at| wrap(&mut both[at], texts[at]));
+    assert_ne!(tokens[0], tokens[1]);
+    both.into_iter().for_each(|peer| assert_eq!(peer.finish().0, 0));
+    let mut after = alone(&place);
+    for at in [0, 1] {
+        assert_eq!(check(&mut after, &tokens[at], texts[at]), expected("active", true));
+        assert_eq!(check(&mut after, &tokens[at], texts[1 - at]), expected("active", false));
+    }
 }
 
 #[test]
@@ -271,6 +317,19 @@ fn more_than_a_message_of_a_server_is_searched_and_more_than_fifty_mebibytes_are
     // Words take longer than the watchdog waits for the session's own thread.
     let data = "a b c d ".repeat(1 << 20);
     assert_eq!(answer(&mut peer, "scan_outbound", json!({"data": data}))["clean"], true);
+    // However JSON spells it.
+    for (id, spelled, bytes) in [(900, "\\u00e9", 2), (901, "\\u000a", 1)] {
+        let data = spelled.repeat((50 << 20) / bytes);
+        let asked = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"scan_outbound","arguments":{{"data":"{data}"}}}}}}"#
+        );
+        peer.send_line(format!("{asked}\n").as_bytes());
+        let found = peer.answer(&json!(id));
+        assert!(
+            found["result"]["content"][0]["text"].as_str().unwrap().contains("\"clean\":true"),
+            "{found}"
+        );
+    }
     let data = "x".repeat((50 << 20) + 1);
     assert_eq!(reason(&peer.call("scan_outbound", json!({"data": data}))), "invalid-params");
 }

@@ -39,7 +39,6 @@ use pairs::Pairs;
 pub use pairs::{CLOSED_PAIR, LABEL_FLOW};
 use random::Random;
 use remembered::hints_open_world;
-pub use report::token_id;
 use report::{Declared, record_name};
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 pub use standalone::{MarkedText, Searched};
@@ -72,6 +71,8 @@ pub struct Content {
     /// Annotations of servers that raise suspicion against their own tools.
     suspected: BTreeMap<ServerId, Annotations>,
     random: Random,
+    /// Of the ids that clients see.
+    token_seed: [u8; 32],
     later: DeferredResults,
     pairs: Pairs,
     little: LeakBudget,
@@ -90,7 +91,7 @@ impl Content {
     /// When the system gives no random key.
     pub fn new(settings: Settings, journal: Journal) -> std::io::Result<Self> {
         let key = agentsh_base::random::bytes()?;
-        Ok(Self::with(settings, journal, &key, Random::new()?, None))
+        Ok(Self::with(settings, journal, &key, seeds()?, None))
     }
 
     /// The memory is stored at `path` as keyed hashes, and includes that of earlier sessions.
@@ -106,8 +107,8 @@ impl Content {
         )?;
         let OpenedTaintStore { store, records, set_aside } =
             TaintStore::open(path, since_1970(), &journal).await?;
-        let random = Random::new().map_err(no_key)?;
-        let mut content = Self::with(settings, journal, &key, random, Some(store));
+        let seeds = seeds().map_err(no_key)?;
+        let mut content = Self::with(settings, journal, &key, seeds, Some(store));
         if let Some(aside) = set_aside {
             let detail = format!("{}; the old file is {}", aside.reason, aside.moved_to.display());
             content.forgotten(None, ForgotReason::StoreDamaged, 0, detail);
@@ -143,7 +144,7 @@ impl Content {
         settings: Settings,
         journal: Journal,
         key: &[u8; 32],
-        random: Random,
+        (random, token_seed): (Random, [u8; 32]),
         store: Option<TaintStore>,
     ) -> Self {
         let taint = taint::Config {
@@ -163,6 +164,7 @@ impl Content {
             declared: BTreeMap::new(),
             suspected: BTreeMap::new(),
             random,
+            token_seed,
             later: DeferredResults::default(),
             pairs: Pairs::default(),
             little: LeakBudget::default(),
@@ -274,6 +276,11 @@ impl std::fmt::Debug for Content {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Content").field("settings", &self.settings).finish_non_exhaustive()
     }
+}
+
+/// Of markers, and of the ids of tokens.
+fn seeds() -> std::io::Result<(Random, [u8; 32])> {
+    Ok((Random::new()?, agentsh_base::random::bytes()?))
 }
 
 /// The outcome of a flow according to the policy.

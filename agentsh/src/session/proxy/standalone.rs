@@ -18,8 +18,7 @@ use tokio::sync::oneshot;
 
 use agentsh_base::json::{self, Json};
 use agentsh_base::types::{ServerId, ToolId};
-use agentsh_content::content::{Content, Searched, action_taken, token_id};
-use agentsh_dlp::taint::OriginId;
+use agentsh_content::content::{Content, Searched, action_taken};
 use agentsh_dlp::taint::marker::Position;
 use agentsh_dlp::threads::apart;
 use agentsh_mcp::aggregate::{OWN_ID, called};
@@ -32,8 +31,8 @@ use super::report::Report;
 const MAX_CONTENT: usize = 10 << 20;
 /// In bytes, of data to search.
 const MAX_DATA: usize = 50 << 20;
-/// In bytes: such data, fully escaped.
-pub const MAX_LINE: usize = (2 * MAX_DATA) + (1 << 20);
+/// In bytes: such data, each byte escaped as `\u0000`.
+pub const MAX_LINE: usize = (6 * MAX_DATA) + (1 << 20);
 
 /// In bytes, of a server or tool.
 const MAX_NAME: usize = 1024;
@@ -212,8 +211,9 @@ impl Standalone {
         };
         let named = |name: &str| word(arguments, name).map(Option::unwrap_or_default);
         let source = ToolId { server: ServerId(named("source_server")?), tool: named("source_tool")? };
-        let wrapped = self.content.borrow_mut().wrap(source, content, position, [kind, place]);
-        let mut said = json!({"token_id": token_id(wrapped.id), "wrapped_content": wrapped.text});
+        let mut remembered = self.content.borrow_mut();
+        let wrapped = remembered.wrap(source, content, position, [kind, place]);
+        let mut said = json!({"token_id": remembered.token_id(wrapped.id), "wrapped_content": wrapped.text});
         if let Some(why) = wrapped.unmarked {
             said["marked"] = json!(false);
             said["not_marked_because"] = json!(why);
@@ -224,18 +224,16 @@ impl Standalone {
     fn check(&self, arguments: Option<&Json<'_>>, searched: Option<Searched>) -> Result<String, ErrorReply> {
         let written = text_of(needs(arguments, "token_id", 64)?);
         let output = needs(arguments, "output", MAX_CONTENT)?;
-        let is_id = written.len() == 32 && written.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let Some(id) = is_id.then(|| u128::from_str_radix(&written, 16).ok()).flatten() else {
+        if written.len() != 32 || !written.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(wrong("`token_id` must be 32 hexadecimal digits from wrap_content".to_owned()));
-        };
+        }
         let target = target(arguments, "check_leakage")?;
         let mut content = self.content.borrow_mut();
-        let id = u64::try_from(id).map(OriginId).ok();
         let found = content.search(&target, output, searched);
         // The search itself forgets old entries.
-        let is_active = id.is_some_and(|id| content.knows(id));
-        let leaked = is_active && found.iter().any(|(found, _)| Some(*found) == id);
-        let status = if is_active { "active" } else { "expired" };
+        let id = content.of_token(&written);
+        let leaked = id.is_some_and(|id| found.iter().any(|(found, _)| *found == id));
+        let status = if id.is_some() { "active" } else { "expired" };
         let action = if leaked { action_taken(content.outcome()) } else { "none" };
         let found = json!({"token_id": written, "status": status, "leaked": leaked, "action_taken": action});
         Ok(answer(&found, leaked && content.halts()))
@@ -253,7 +251,7 @@ impl Standalone {
         let findings: Vec<Value> = found
             .iter()
             .map(|(id, found)| {
-                json!({"token_id": token_id(*id), "detector": found.detector, "severity": found.severity.as_str(),
+                json!({"token_id": content.token_id(*id), "detector": found.detector, "severity": found.severity.as_str(),
                     "decoded": found.decoded})
             })
             .collect();

@@ -134,11 +134,16 @@ impl Content {
         };
         let place = place.zip(list).map(|(place, list)| self.of_place(place, tool, list));
         let leak = self.leak_of(judged, server, tool);
-        // A copy says more than a name, unless only the name is refused.
+        // A list that refuses in every mode is named first. Elsewhere a copy says more than a name.
+        let is_closed = list.is_some_and(|list| list.is_closed);
         let is_more =
             |place: &Finding| leak.as_ref().is_none_or(|leak| place.verdict.outcome > leak.verdict.outcome);
-        let place = place.filter(is_more);
-        leak.into_iter().chain(place).collect()
+        let place = place.filter(|place| is_closed || is_more(place));
+        let mut found: Vec<Finding> = place.into_iter().chain(leak).collect();
+        if !is_closed {
+            found.reverse();
+        }
+        found
     }
 
     /// Judges a message to a server with and without its markers, because a removed marker may have hidden the text around it.

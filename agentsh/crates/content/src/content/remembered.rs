@@ -172,9 +172,9 @@ impl Content {
             if let Ok(stored) = self.flow.remember_json(origin, said.as_bytes(), read, &self.views) {
                 longest = longest.max(if stored.repeated { 0 } else { said.len() });
                 let record = stored.record.as_deref().filter(|_| is_marked).map(record_name);
-                self.note_stored(server, time, stored);
+                let id = self.note_stored(server, time, stored);
                 if let Some(record) = record {
-                    self.keep_declared(&Declared::result(), &record, time);
+                    self.keep_declared(&Declared::result(), id, &record, time);
                 }
             }
         }

@@ -4,17 +4,20 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use agentsh_base::types::ServerId;
-use agentsh_dlp::taint::{OriginId, repeats};
+use agentsh_dlp::taint::{Origin, OriginId, repeats};
 use agentsh_guard::Finding;
 use agentsh_mcp::aggregate::OWN_ID;
 
-use super::Content;
 use super::settings::{action_taken, response_mode};
+use super::{Content, since_1970};
 
 /// Detections and results that a report shows.
 const SHOWN: usize = 1000;
+/// In bytes.
+const TOKEN: usize = 16;
 /// The `source_type` and `embed_position` of what a call brought.
 const OF_RESULT: [&str; 2] = ["tool_result", "suffix"];
 
@@ -24,13 +27,16 @@ pub(super) struct Declared {
     pub embed_position: String,
     /// Also in an earlier session, whose markers are not found any more.
     pub marked: bool,
+    /// The id that an earlier session gave it.
+    pub token: Option<String>,
 }
 
 impl Declared {
     /// For the next session: about the result with this record.
-    fn written(&self, name: &str) -> Vec<u8> {
+    fn written(&self, name: &str, token: &str) -> Vec<u8> {
         json!({
             "record": name,
+            "token": token,
             "source_type": self.source_type,
             "embed_position": self.embed_position,
             "marked": self.marked,
@@ -42,7 +48,7 @@ impl Declared {
     /// What a call brought, marked.
     pub fn result() -> Self {
         let [source_type, embed_position] = OF_RESULT.map(str::to_owned);
-        Self { source_type, embed_position, marked: true }
+        Self { source_type, embed_position, marked: true, token: None }
     }
 
     pub fn read(said: &Value) -> Option<(&str, Self)> {
@@ -51,6 +57,7 @@ impl Declared {
             source_type: text("source_type")?.to_owned(),
             embed_position: text("embed_position")?.to_owned(),
             marked: said["marked"] == true,
+            token: text("token").map(str::to_owned),
         };
         Some((text("record")?, declared))
     }
@@ -64,9 +71,12 @@ pub(super) fn record_name(record: &[u8]) -> String {
 
 impl Content {
     /// Writes down what a later report says about a stored result.
-    pub(super) fn keep_declared(&self, declared: &Declared, record: &str, time: Duration) {
+    pub(super) fn keep_declared(&self, declared: &Declared, id: OriginId, record: &str, time: Duration) {
         if let Some(store) = &self.store {
-            store.remember(declared.written(record), time + self.settings.lifetime + repeats::WITHIN);
+            store.remember(
+                declared.written(record, &self.token_id(id)),
+                time + self.settings.lifetime + repeats::WITHIN,
+            );
         }
     }
 
@@ -102,6 +112,26 @@ impl Content {
         self.found.push_back(event);
     }
 
+    /// 32 hexadecimal digits, as clients of `@exfil/canary` expect. No other session has the same, also not one that shares
+    /// the file of the state: an id that is used after its session must not name another text.
+    #[must_use]
+    pub fn token_id(&self, id: OriginId) -> String {
+        if let Some(token) = self.declared.get(&id).and_then(|said| said.token.clone()) {
+            return token;
+        }
+        let digest = Sha256::new().chain_update(self.token_seed).chain_update(id.0.to_le_bytes()).finalize();
+        digest[..TOKEN].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The result with this id, if it is still remembered. A search on another thread leaves those that have expired.
+    #[must_use]
+    pub fn of_token(&self, token: &str) -> Option<OriginId> {
+        let now = since_1970();
+        let is_live = |origin: &Origin| now < origin.time + self.settings.lifetime;
+        let mut live = self.flow.origins().filter(|(_, origin)| is_live(origin)).map(|(id, _)| id);
+        live.find(|id| self.token_id(*id).eq_ignore_ascii_case(token))
+    }
+
     /// Everything but what waits to be remembered.
     pub(super) fn shown(&self) -> Value {
         let (results, bytes) = self.flow.load();
@@ -115,7 +145,7 @@ impl Content {
                 let is_marked = marked.contains(&id) || declared.is_some_and(|said| said.marked);
                 let declared = declared.map(|said| [&*said.source_type, &*said.embed_position]).or(of_call);
                 json!({
-                    "token_id": token_id(id),
+                    "token_id": self.token_id(id),
                     "created_at": written(origin.time),
                     "expires_at": written(origin.time + self.settings.lifetime),
                     "source_server": named(&origin.server.0),
@@ -139,12 +169,6 @@ impl Content {
             "leakage_events": self.found,
         })
     }
-}
-
-/// 32 hexadecimal digits, as clients of `@exfil/canary` expect.
-#[must_use]
-pub fn token_id(id: OriginId) -> String {
-    format!("{:032x}", id.0)
 }
 
 /// None if an agent that passes texts by itself gave no name.

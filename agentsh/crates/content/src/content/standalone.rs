@@ -56,9 +56,9 @@ impl Content {
         let random = self.random.next();
         let marked = self.flow.mark(id, &text, position, random);
         let [source_type, embed_position] = declared.map(str::to_owned);
-        let declared = Declared { source_type, embed_position, marked: marked.is_some() };
+        let declared = Declared { source_type, embed_position, marked: marked.is_some(), token: None };
         if let Some(record) = record {
-            self.keep_declared(&declared, &record, time);
+            self.keep_declared(&declared, id, &record, time);
         }
         self.declared.insert(id, declared);
         MarkedText { id, unmarked: marker::unfit(&text, position), text: marked.unwrap_or(text) }
@@ -121,13 +121,6 @@ impl Content {
             }
         }
         found
-    }
-
-    /// Whether a result is remembered. A search on another thread leaves those that have expired.
-    #[must_use]
-    pub fn knows(&self, id: OriginId) -> bool {
-        let now = since_1970();
-        self.flow.origins().any(|(known, origin)| known == id && now < origin.time + self.settings.lifetime)
     }
 
     #[must_use]
