@@ -292,9 +292,17 @@ fn similar_server_name_is_reported_with_its_score() {
             ["mcp", "events", "--session", "latest", "--type", "mcp_server_name_similarity", "--json"];
         let found = place.listed(&words);
         assert_eq!(found.len(), *told, "{keys} {found:?}");
+        // Recorded of the one that imitates, in the journal too.
+        let recorded = place.listed(&["mcp", "detections", "--session", "latest", "--json"]);
+        for (first, _, _) in &pairs[..*told] {
+            let is_blamed =
+                |event: &Value| event["category"] == "name-similarity" && event["server_id"] == *first;
+            assert!(!recorded.iter().any(is_blamed), "{first}: {recorded:?}");
+        }
         for (first, second, score) in &pairs[..*told] {
             let event = found.iter().find(|event| event["serverID"] == *second);
             let event = event.unwrap_or_else(|| panic!("{keys} {second}: {found:?}"));
+            assert_eq!(event["detector"], "name_similarity", "{event}");
             assert_eq!((&event["similarTo"], &event["score"]), (&json!(first), &json!(score)), "{found:?}");
         }
     }

@@ -17,8 +17,6 @@ use crate::verdict::{Outcome, Reason, Verdict};
 const MAX_TOOLS: usize = 20_000;
 /// Below this length, one different letter does not make a lookalike.
 const MIN_LENGTH: usize = 5;
-/// The finding about a server whose name is imitated by another one that answered first.
-pub const RESEMBLED: &str = "resembled";
 
 #[derive(Clone, Debug, Default)]
 pub struct CrossServer {
@@ -183,29 +181,27 @@ impl CrossServer {
         finding(verdict, "tool-shadowing", "displaced", Some(displaced.clone()), what)
     }
 
-    /// A known server with nearly the same name, and whether this one was declared before it.
-    fn resembled(&mut self, server: &ServerId) -> Option<(ServerId, bool)> {
+    /// The server with nearly the same name that was declared before this one. Of servers that were not declared, the one
+    /// that answers first counts as declared first, after all that were.
+    fn resembled(&mut self, server: &ServerId) -> Option<ServerId> {
         let threshold = self.policy.similarity()?;
         if !self.servers.insert(server.clone()) {
             return None;
         }
-        let mut others = self.servers.iter().filter(|known| *known != server);
-        let known = others.find(|known| alike(&known.0, &server.0, threshold))?.clone();
-        let is_first = self.comes_before(server, &known);
-        Some((known, is_first))
+        let rank = self.order.iter().position(|declared| declared == server);
+        let declared = self.order.iter().take(rank.unwrap_or(self.order.len()));
+        let answered = self.servers.iter().filter(|known| rank.is_none() && *known != server);
+        declared.chain(answered).find(|known| alike(&known.0, &server.0, threshold)).cloned()
     }
 
     fn names(&mut self, subject: &Subject<'_>, name: &str, report: &mut Report) {
         let server = subject.server;
-        if let Some((known, is_first)) = self.resembled(server) {
+        if let Some(known) = self.resembled(server) {
             let verdict =
                 Verdict::new(Outcome::Alert, Reason::ServerNameSimilar, self.policy.place("shadow_tool"));
-            let (detector, what) = match is_first {
-                true => (RESEMBLED, format!("the name of '{known}', which was declared later, is similar")),
-                false => ("name_similarity", format!("the server's name is similar to '{known}'")),
-            };
+            let what = format!("the server's name is similar to '{known}'");
             let other = ToolId { server: known, tool: String::new() };
-            let found = finding(verdict, "name-similarity", detector, Some(other), what);
+            let found = finding(verdict, "name-similarity", "name_similarity", Some(other), what);
             report.find(Finding { severity: Severity::High, ..found });
         }
         if let Some(first) = self.shadowed(server, name, true, report) {
