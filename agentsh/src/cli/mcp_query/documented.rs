@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{field, whole};
-use agentsh_guard::checks::{RESEMBLED, likeness};
+use agentsh_guard::checks::likeness;
 use agentsh_store::{EventFilter, Reader};
 use agentsh_terminal::output::Failure;
 
@@ -150,13 +150,7 @@ fn is_poisoned(event: &Value) -> bool {
 }
 
 fn as_documented(name: &str, event: &Value) -> Value {
-    let mut event = event.clone();
-    // The one that was declared first is the one that is imitated, whichever answered first.
-    if field(&event, "detector") == RESEMBLED {
-        let known = event["other_server"].take();
-        event["other_server"] = std::mem::replace(&mut event["server_id"], known);
-    }
-    let mut event = spelled(&event);
+    let mut event = spelled(event);
     let text = |name: &str| field(&event, name);
     let other = json!({"serverID": text("other_server"), "toolName": text("other_tool")});
     let related: Vec<Value> = std::iter::once(other).filter(|_| !text("other_server").is_empty()).collect();
@@ -204,7 +198,19 @@ fn spelled(event: &Value) -> Value {
     let mut fields: Map<String, Value> = event.as_object().cloned().unwrap_or_default();
     for (name, value) in event.as_object().into_iter().flatten() {
         let camel = match name.as_str() {
-            "address" => "serverAddr".to_owned(),
+            "address" => {
+                let port = event.get("port").filter(|_| value.is_string());
+                let at = port.map(|port| {
+                    let address = field(event, "address");
+                    if address.contains(':') {
+                        format!("[{address}]:{port}")
+                    } else {
+                        format!("{address}:{port}")
+                    }
+                });
+                fields.insert("serverAddr".to_owned(), at.map_or_else(|| value.clone(), Value::from));
+                continue;
+            }
             name => camel(name),
         };
         fields.entry(camel).or_insert_with(|| value.clone());
