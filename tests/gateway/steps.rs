@@ -473,6 +473,8 @@ fn the_inventory_has_risk_title_annotations_hashes_and_times() {
             assert_eq!(code_of(&answer), code, "{tool}: {}", answer.body);
         }
         assert_eq!(gateway.ask("DELETE", "/mcp/far", &[("Mcp-Session-Id", &id)], "").status, 204);
+        // Times are whole seconds.
+        std::thread::sleep(Duration::from_millis(1100));
     }
     gateway.stop();
     let tools = place.listed(&["mcp", "inventory", "--server", "far", "--json"]);
@@ -495,6 +497,17 @@ fn the_inventory_has_risk_title_annotations_hashes_and_times() {
     assert_eq!(
         (&of("purge")["title"], &of("purge")["annotations"]["readOnlyHint"]),
         (&json!("Purge, 2"), &json!(true))
+    );
+    // A hidden tool was offered, too.
+    assert_eq!(of("purge")["last_seen"], of("turn")["last_seen"], "{tools:?}");
+    assert!(of("purge")["last_seen"].as_str() > of("purge")["first_seen"].as_str(), "{tools:?}");
+    let trust = ["mcp", "pins", "trust", "--server", "far", "--tool", "purge"];
+    Outcome::of(&mut place.agentsh(&trust)).expect_code(0);
+    let trusted = place.listed(&["mcp", "inventory", "--server", "far", "--json"]);
+    let trusted = trusted.iter().find(|tool| tool["tool"] == "purge").unwrap();
+    assert_eq!(
+        (&trusted["current_hash"], &trusted["pinned_hash"], &trusted["title"]),
+        (&of("purge")["current_hash"], &of("purge")["current_hash"], &json!("Purge, 2"))
     );
     assert_eq!(
         (&of("look")["title"], &of("look")["annotations"]),

@@ -5,12 +5,14 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::session::inventory::{InventoryEntry, all};
 use agentsh_base::json;
 use agentsh_guard::anomaly::{ListedTool, Tool};
 use agentsh_policy::risk::{Names, Risk, of_name};
+use agentsh_store::words::TrustedBy;
 use agentsh_store::{InterfacePin, Offered, PinStore, WhichInterface};
 use agentsh_terminal::output::{self, Context, Failure, OK, table};
 
@@ -99,8 +101,13 @@ fn row<'a>(
         own.max_by(|one, other| one.at.cmp(&other.at))
     };
     let (pinned, changed) = (newest(pins), newest(changes));
-    // Untrusted definitions are hidden, so no listing has them.
-    let offered = changed.filter(|changed| pinned.is_none_or(|pinned| pinned.at < changed.at));
+    // Untrusted definitions are hidden, so no listing has them; one that a person trusted was offered before that.
+    let changed = changed.filter(|changed| pinned.is_none_or(|pinned| pinned.at < changed.at));
+    let accepted = pinned.filter(|pin| {
+        let at = pin.at.parse::<Timestamp>().map_or(0, Timestamp::as_second);
+        pin.trusted_by == Some(TrustedBy::User) && u64::try_from(at).is_ok_and(|at| tool.listed_at <= at)
+    });
+    let offered = changed.or(accepted);
     let listed = match offered {
         Some(offered) => {
             let definition = offered.definition.as_deref().and_then(|text| json::read(text.as_bytes()).ok());

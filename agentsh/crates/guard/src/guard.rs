@@ -164,6 +164,11 @@ impl Guard {
             if let [(SubjectKind::ModelCall { tool, .. }, _)] = parts {
                 self.promise(ToolId { server: server.clone(), tool: (*tool).to_owned() }, now);
             }
+        } else {
+            for (matter, _) in parts {
+                let subject = subject(*matter);
+                self.checks.iter_mut().for_each(|check| check.refused(&subject));
+            }
         }
         decision
     }

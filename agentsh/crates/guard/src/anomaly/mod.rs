@@ -133,6 +133,15 @@ impl Check for Anomalies {
             _ => {}
         }
     }
+
+    fn refused(&mut self, subject: &Subject<'_>) {
+        let now = self.now(subject);
+        if let SubjectKind::Definition { name, .. } = subject.matter
+            && let Some(profile) = self.profiles.get_mut(subject.server)
+        {
+            profile.offered(name, now);
+        }
+    }
 }
 
 fn finding(outcome: Outcome, rule: RuleRef, score: &Score) -> Finding {

@@ -40,6 +40,9 @@ pub struct Tool {
     /// None: no listing showed it to a client.
     #[serde(default)]
     pub listed: Option<ListedTool>,
+    /// When that was.
+    #[serde(default)]
+    pub listed_at: u64,
     /// None: never.
     pub first_called: Option<u64>,
     pub calls: u64,
@@ -97,7 +100,7 @@ impl Profile {
     /// A tool was listed.
     pub fn listed(&mut self, tool: &str, listed: ListedTool, now: u64) {
         if let Some(known) = self.tool(tool, now) {
-            known.listed = Some(listed);
+            (known.listed, known.listed_at) = (Some(listed), now);
         }
     }
 
@@ -174,6 +177,13 @@ impl Profile {
     pub fn note_unusual(&mut self, tool: &str) {
         if let Some(known) = self.tools.get_mut(tool) {
             known.unusual += 1;
+        }
+    }
+
+    /// The server still offers a known tool, which is hidden.
+    pub fn offered(&mut self, tool: &str, now: u64) {
+        if let Some(known) = self.tools.get_mut(tool) {
+            known.last_seen = known.last_seen.max(now);
         }
     }
 

@@ -41,6 +41,9 @@ pub trait Check: Debug {
     /// No check blocked it, nor another part of the same message. Who counts what happened, and not what was tried, counts here.
     fn passed(&mut self, _subject: &Subject<'_>) {}
 
+    /// A check blocked it, this one or another.
+    fn refused(&mut self, _subject: &Subject<'_>) {}
+
     /// Does work that was put off. To be called when no caller waits for an answer, and again soon if it is false: another thread
     /// is at work.
     fn catch_up(&mut self) -> bool {
@@ -60,6 +63,10 @@ impl<C: Check + ?Sized> Check for Rc<RefCell<C>> {
 
     fn passed(&mut self, subject: &Subject<'_>) {
         self.borrow_mut().passed(subject);
+    }
+
+    fn refused(&mut self, subject: &Subject<'_>) {
+        self.borrow_mut().refused(subject);
     }
 
     fn catch_up(&mut self) -> bool {
