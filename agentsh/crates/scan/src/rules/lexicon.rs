@@ -12,7 +12,7 @@ const BETWEEN: usize = 4;
 /// Maximum length of the rest of a name or path, in bytes.
 const MAX_NAME: usize = 64;
 /// Concepts recognised by form.
-const FORMS: [&str; 3] = ["url", "address", "identifier"];
+const FORMS: [&str; 4] = ["url", "address", "identifier", "dotted-name"];
 
 /// A phrase found in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,7 +303,7 @@ fn lead(bytes: &[u8]) -> Option<[u8; 2]> {
     (first != 0).then_some([first, second])
 }
 
-/// Concepts recognised by form: `scheme://`, `someone@somewhere.tld`, `snake_case`.
+/// Concepts recognised by form: `scheme://`, `someone@somewhere.tld`, `snake_case`, `name.of.tool`.
 #[inline]
 fn forms(bytes: &[u8], start: usize, end: usize, found: &mut impl FnMut(Hit)) {
     match bytes.get(end) {
@@ -333,7 +333,43 @@ fn forms(bytes: &[u8], start: usize, end: usize, found: &mut impl FnMut(Hit)) {
                 found(Hit { concept: 2, start, end: end + length });
             }
         }
+        Some(b'.') => {
+            if let Some(length) = dotted(bytes, start, end) {
+                found(Hit { concept: 3, start, end: start + length });
+            }
+        }
         _ => {}
+    }
+}
+
+/// The length of a name such as `mail.send`: words of two letters or more. No file and no host is one.
+fn dotted(bytes: &[u8], start: usize, end: usize) -> Option<usize> {
+    /// Endings of files and hosts.
+    const ENDINGS: [&[u8]; 32] = [
+        b"app", b"bat", b"bin", b"cfg", b"com", b"conf", b"cpp", b"css", b"dev", b"exe", b"go", b"html",
+        b"io", b"jar", b"java", b"js", b"json", b"md", b"net", b"org", b"php", b"pl", b"ps1", b"py", b"rb",
+        b"rs", b"sh", b"toml", b"ts", b"txt", b"yaml", b"yml",
+    ];
+    let before = start.checked_sub(1).map(|at| bytes[at]);
+    if matches!(before, Some(b'_' | b'.' | b'$' | b'-' | b'/' | b'@' | b':'))
+        || !bytes[start].is_ascii_lowercase()
+    {
+        return None;
+    }
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let follows = |at: usize| bytes[at] == b'.' && bytes.get(at + 1).is_some_and(u8::is_ascii_lowercase);
+    let (mut from, mut at) = (start, end);
+    loop {
+        let word = &bytes[from..at];
+        if word.len() < 2 || !word.iter().all(is_name) {
+            return None;
+        }
+        if at - start > MAX_NAME || at >= bytes.len() || !follows(at) {
+            let is_tool = from > start && !ENDINGS.contains(&word);
+            return is_tool.then_some(at - start);
+        }
+        from = at + 1;
+        at = from + bytes[from..].iter().take(MAX_NAME).take_while(|byte| is_name(byte)).count();
     }
 }
 
