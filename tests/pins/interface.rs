@@ -101,8 +101,11 @@ fn offered_tools_are_pinned_while_the_session_lives() {
     let mut second = start();
     let listed = second.request("tools/list", json!({}));
     assert_eq!(listed["result"]["tools"], json!([]), "{listed}");
-    until(&["diff", "--server", "s", "--tool", "read"], "sends");
-    pins(&place, &["trust", "--server", "s", "--tool", "read"]).expect_code(0);
+    let refused = second.call("read", json!({}));
+    assert!(refused["error"]["message"].as_str().unwrap().contains("agentsh mcp pins trust"), "{refused}");
+    // What a refusal says works at once.
+    let trusted = pins(&place, &["trust", "--server", "s", "--tool", "read"]).expect_code(0);
+    assert!(trusted.stdout.contains("trusted s: tool read sha256:"), "{trusted}");
     second.finish();
 }
 

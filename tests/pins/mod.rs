@@ -238,7 +238,7 @@ fn on_change_alert_starts_a_changed_program_with_a_report_and_allow_without() {
         place.script(&script.entry, &(text + "# changed\n"));
         let (errors, _) = start(&place, &script.entry);
         assert!(errors.contains("hello-from-the-script"), "{word} {errors}");
-        assert_eq!(errors.contains("differs from its pin"), said, "{word} {errors}");
+        assert_eq!(errors.contains("differs from its pin (1 file changed)"), said, "{word} {errors}");
         let events =
             agentsh(&place, &["mcp", "events", "--type", "mcp_server_binary_mismatch"]).expect_code(0);
         assert!(events.stdout.contains(word), "{events}");

@@ -36,6 +36,7 @@ fn the_same_tools_may_be_called_again_and_no_others() {
         for rule in ["shadow_tool", "read_then_send", "cross_server_flow"] {
             assert!(text.contains(&format!("      {rule}: {{enabled: true}}\n")), "{rule}\n{text}");
         }
+        assert!(text.contains("on_change: block") && !text.contains("auto_trust_first"), "{text}");
         let check = Outcome::of(place.agentsh(&["policy", "check"]).arg(&file));
         assert_eq!(check.code, 0, "{check}\n{text}");
         // The same session under it: nothing is refused; what was not needed is.
@@ -51,6 +52,8 @@ fn the_same_tools_may_be_called_again_and_no_others() {
         // An existing file is kept.
         let again = Outcome::of(place.agentsh(&["policy", "generate", "--output"]).arg(&file));
         assert_eq!(again.code, 2, "{again}");
+        let unknown = Outcome::of(&mut place.agentsh(&["policy", "generate", "0190nothing"]));
+        assert_eq!(unknown.code, 2, "{unknown}");
     }
 }
 

@@ -116,7 +116,7 @@ fn server_name_is_stripped_of_terminal_control() {
     let answer = peer.shake_hands();
     assert_eq!(
         answer["result"]["serverInfo"],
-        json!({"name": "a[31mb", "title": "c1md", "version": "1"}),
+        json!({"name": "ab", "title": "cd", "version": "1"}),
         "{answer}"
     );
     peer.finish();

@@ -28,7 +28,7 @@ pub enum Query {
     Calls(Filter),
     /// List events, as `agentsh events` does
     Events(Filter),
-    /// List findings in arguments: data of other servers' results, and hosts that are not allowed
+    /// List what was found in definitions, arguments and results: instructions, data of other servers, hosts, changed tools, similar names
     Detections(Filter),
 }
 

@@ -15,6 +15,7 @@ use super::run::Network;
 use super::server;
 use crate::session::mcp_run;
 use crate::session::run_error::RunError;
+use agentsh_base::counted;
 use agentsh_base::types::ServerId;
 use agentsh_policy::Flags;
 use agentsh_registry::{Interface, Kind, difference};
@@ -212,8 +213,7 @@ async fn hash(source: &Source, format: Format, whole: bool, out: &mut dyn Write)
 
 fn described(interface: &Interface) -> String {
     let count = |kind, word: &str| {
-        let count = interface.components.iter().filter(|one| one.kind == kind).count();
-        format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+        counted(interface.components.iter().filter(|one| one.kind == kind).count() as u64, word)
     };
     format!(
         "{} ({}, {}, {})",

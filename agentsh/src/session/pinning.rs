@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use agentsh_base::counted;
 use agentsh_base::types::ServerId;
 use agentsh_mcp::StartError;
 use agentsh_pin::{Action, Launcher, PinError, PinnedState, Resolved, Status};
@@ -142,8 +143,8 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
             }
             if action == Action::ProceedWithAlert {
                 session.record.note(&format!(
-                    "server '{id}' differs from its pin ({} files changed); started anyway, by {}",
-                    change.changed.len(),
+                    "server '{id}' differs from its pin ({} changed); started anyway, by {}",
+                    counted(change.changed.len() as u64, "file"),
                     pinning.rule
                 ));
             }

@@ -24,7 +24,7 @@ mod words;
 pub mod wsl;
 
 pub use shown_time::shown_time;
-pub use words::{without_margin, words_of_name};
+pub use words::{counted, without_margin, words_of_name};
 
 /// Millionths of a dollar as dollars.
 #[must_use]

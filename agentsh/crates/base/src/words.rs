@@ -9,6 +9,12 @@ pub const fn without_margin(comment: &'static str) -> &'static str {
     }
 }
 
+/// `1 file`, `2 files`.
+#[must_use]
+pub fn counted(count: u64, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The words of a name, in lower case: at what is no letter or digit, and where a capital follows a small letter.
 /// `baseUrl`, `base_url` and `base-url` are `base` and `url`.
 #[must_use]

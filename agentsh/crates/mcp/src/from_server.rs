@@ -6,6 +6,8 @@ use std::pin::Pin;
 
 use serde_json::Value;
 
+use agentsh_secrets::views::ansi;
+
 use crate::guard::{Offer, Rewrite, SubjectKind};
 use crate::json::{self, Json};
 use crate::store::{Event, Recorder};
@@ -451,7 +453,7 @@ fn says_more(answer: &Json<'_>) -> bool {
     }
 }
 
-/// Removes control characters from a server's own name, which clients show on terminals.
+/// Removes control characters and sequences from a server's own name, which clients show on terminals.
 fn without_control(value: &Json<'_>, path: &mut Vec<usize>, rewrites: &mut Vec<Rewrite>) {
     let members = value.as_object().unwrap_or_default().iter().map(|(_, member)| member);
     for (at, item) in members.chain(value.as_array().unwrap_or_default()).enumerate() {
@@ -463,7 +465,7 @@ fn without_control(value: &Json<'_>, path: &mut Vec<usize>, rewrites: &mut Vec<R
     if let Some(text) = value.as_text().filter(|text| text.contains(is_control)) {
         rewrites.push(Rewrite {
             path: path.clone(),
-            spelled: json::spell(&text.replace(is_control, "")).to_string(),
+            spelled: json::spell(&ansi::strip(&text).0.replace(is_control, "")).to_string(),
         });
     }
 }

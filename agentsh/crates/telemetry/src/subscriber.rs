@@ -193,16 +193,26 @@ impl Audience {
             ("file", self.file.and_then(|file| file.failed)),
             ("syslog", self.syslog.and_then(|syslog| syslog.failed)),
         ] {
-            notes.extend(failed.map(|(why, events)| format!("{name}: {events} events are missing: {why}")));
+            notes
+                .extend(failed.map(|(why, events)| {
+                    format!("{name}: {} missing: {why}", number(events, ["is", "are"]))
+                }));
         }
         if let Some((why, events)) = &*self.undelivered.0.borrow() {
-            notes.push(format!("webhooks: {events} events were not delivered: {why}"));
+            let events = number(*events, ["was", "were"]);
+            notes.push(format!("webhooks: {events} not delivered: {why}"));
         }
         if self.lost > 0 {
-            notes.push(format!("{} events were recorded faster than they could be sent", self.lost));
+            let events = number(self.lost, ["was", "were"]);
+            notes.push(format!("{events} recorded faster than they could be sent"));
         }
         notes
     }
+}
+
+/// `1 event was`, `2 events were`.
+fn number(events: u64, verbs: [&str; 2]) -> String {
+    format!("{} {}", agentsh_base::counted(events, "event"), verbs[usize::from(events != 1)])
 }
 
 /// The number of events that webhooks did not accept, and the last reason. It is counted and not recorded, because recording

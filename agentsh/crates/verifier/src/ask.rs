@@ -123,6 +123,9 @@ impl Inner {
             Ok(AskOutcome::Stands(word, what)) => self.settle(&server, &offered, word, what),
             Ok(AskOutcome::Ask { recorded, diff, why }) => {
                 match client.request(&offered.interface, recorded.as_deref(), &diff).await {
+                    Ok(Approval { id, status, .. }) if status == "rejected" => {
+                        self.settle(&server, &offered, InterfaceWord::Rejected, not_approved(id, &status));
+                    }
                     Ok(approval) => return self.wait_for(client, server, offered, &approval, &diff, &why),
                     Err(error) => self.failed(&server, &offered, &error),
                 }
@@ -265,9 +268,12 @@ impl Inner {
                         return self.settle(&server, &offered, InterfaceWord::Approved, String::new());
                     }
                     word => {
-                        let what =
-                            format!("a person did not approve it: request {id} is {}", escape::line(word));
-                        return self.settle(&server, &offered, InterfaceWord::Rejected, what);
+                        return self.settle(
+                            &server,
+                            &offered,
+                            InterfaceWord::Rejected,
+                            not_approved(id, word),
+                        );
                     }
                 }
             }
@@ -355,11 +361,10 @@ impl Inner {
         let refused = self.settings.enforce || word == Rejected;
         let then =
             if refused { "is refused: the agent sees nothing that it offers" } else { "is not vouched for" };
-        self.record.note(&format!(
-            "server '{server}' {then}: {} ({})",
-            shown(&what).trim_end(),
-            self.settings.rule
-        ));
+        let shown = shown(&what);
+        let (what, diff) = shown.trim_end().split_once('\n').unwrap_or((shown.trim_end(), ""));
+        let diff = if diff.is_empty() { String::new() } else { format!("\n{diff}") };
+        self.record.note(&format!("server '{server}' {then}: {what} ({}){diff}", self.settings.rule));
         self.known.note(server, &offered.seen, RegistryStatus::Bad { why: first, always: word == Rejected });
     }
 
@@ -392,6 +397,10 @@ fn same_but(before: &[String], live: &Interface, ignored: impl Fn(&str) -> Vec<S
         });
         twin.map(|at| left.swap_remove(at)).is_some()
     })
+}
+
+fn not_approved(id: i64, status: &str) -> String {
+    format!("a person did not approve it: request {id} is {}", escape::line(status))
 }
 
 /// The lines of a text of others, bounded.

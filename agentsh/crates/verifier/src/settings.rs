@@ -37,6 +37,8 @@ pub struct Settings {
 pub enum SettingsError {
     #[error("{name} is '{value}', which is not a mode; write auto, verify, register, approval or off")]
     Mode { name: String, value: String },
+    #[error("{name} is '{value}'; write 1 or 0, true or false")]
+    Switch { name: &'static str, value: String },
     #[error("{name} is '{value}'; it must be a number of seconds from 0 to 86400")]
     Seconds { name: &'static str, value: String },
     #[error("{name} is '{value}', which is not an http or https URL")]
@@ -160,8 +162,11 @@ fn of_environment(env: &BTreeMap<String, String>) -> Result<Option<Settings>, Se
             _ => Err(SettingsError::Seconds { name, value: value.to_owned() }),
         },
     };
-    let enforce = said(ENFORCE).map(str::to_lowercase);
-    let enforce = enforce.is_some_and(|word| ["1", "true", "yes", "on"].contains(&word.as_str()));
+    let enforce = match said(ENFORCE).map(str::to_lowercase).as_deref() {
+        Some("1" | "true" | "yes" | "on") => true,
+        None | Some("0" | "false" | "no" | "off") => false,
+        Some(word) => return Err(SettingsError::Switch { name: ENFORCE, value: word.to_owned() }),
+    };
     Ok(Some(Settings {
         base: said(URL).unwrap_or(REGISTRY).to_owned(),
         mode,
@@ -207,6 +212,8 @@ mod tests {
     #[test]
     fn malformed_registry_variables_are_an_error() {
         assert!(matches!(of(&[("KIJI_SAFEGUARD_MODE", "enforce")]), Err(SettingsError::Mode { .. })));
+        assert!(matches!(of(&[("KIJI_SAFEGUARD_ENFORCE", "maybe")]), Err(SettingsError::Switch { .. })));
+        assert!(!of(&[("KIJI_SAFEGUARD_ENFORCE", "no")]).unwrap().unwrap().enforce);
         for wait in ["soon", "-1", "nan", "1e9"] {
             let read = of(&[("KIJI_SAFEGUARD_MODE", "auto"), ("KIJI_SAFEGUARD_APPROVAL_TIMEOUT", wait)]);
             assert!(matches!(read, Err(SettingsError::Seconds { .. })), "{wait}");

@@ -1,6 +1,7 @@
 //! Pins of interfaces: listed, compared field by field, trusted.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -47,7 +48,13 @@ pub(super) async fn trust(
     is_alone: bool,
     out: &mut dyn Write,
 ) -> Result<bool, Failure> {
-    let trusted = store.trust_interfaces(which.interface(), None).await?;
+    let mut trusted = store.trust_interfaces(which.interface(), None).await?;
+    // A session stores a moment after a refusal what was offered.
+    let until = Instant::now() + Duration::from_secs(2);
+    while trusted.is_empty() && which.is_offered() && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        trusted = store.trust_interfaces(which.interface(), None).await?;
+    }
     if trusted.is_empty() && which.is_offered() {
         return Err(Failure::No("none of its tools, prompts or resources was refused".to_owned()));
     }

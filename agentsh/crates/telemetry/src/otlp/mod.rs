@@ -33,6 +33,7 @@ use self::parts::{Attributes, scope};
 use self::spans::Spans;
 use super::entry::Entry;
 use super::queue::Queue;
+use agentsh_base::counted;
 use agentsh_base::types::SessionId;
 use agentsh_egress::{Client, Post};
 
@@ -171,7 +172,11 @@ impl Otlp {
             (None, true) => "it was too slow",
         };
         let is_complete = logs == 0 && spans == 0 && (in_time || !state.is_news);
-        (!is_complete).then(|| format!("{logs} log records and {spans} spans were not delivered: {why}"))
+        (!is_complete).then(|| {
+            let [logs, spans] =
+                [(logs, "log record"), (spans, "span")].map(|(number, word)| counted(number, word));
+            format!("{logs} and {spans} were not delivered: {why}")
+        })
     }
 }
 
