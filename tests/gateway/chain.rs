@@ -119,6 +119,23 @@ fn request_that_breaks_two_rules_is_refused_by_the_earlier_step() {
     assert_eq!(malformed(&gateway), "BLOCKED_MALFORMED");
     assert_eq!(malformed(&gateway), "BLOCKED_RATE_LIMIT");
     gateway.stop();
+    // All of that before the address of the server: who may not use it learns nothing of it.
+    let text = "listen: 127.0.0.1:0\nendpoints: [{id: plain, url: \"http://192.0.2.7/mcp\"}, {id: private, url: \"https://10.0.0.7/mcp\"}]\n";
+    let gateway = Gateway::start(&place, &format!("{text}limits: {{requests_per_minute: 3}}\n"));
+    let hello = json!({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
+        "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}});
+    for (id, headers, expected) in [
+        ("plain", &[][..], "BLOCKED_AUTH"),
+        ("private", &[elsewhere], "BLOCKED_IP_WHITELIST"),
+        ("plain", &[bearer], "BLOCKED_INSECURE_TARGET"),
+        ("private", &[bearer], "BLOCKED_SSRF"),
+        ("private", &[bearer], "BLOCKED_SSRF"),
+        ("private", &[bearer], "BLOCKED_RATE_LIMIT"),
+    ] {
+        let answer = gateway.post(&format!("/mcp/{id}"), headers, &hello);
+        assert_eq!(answer.code(), expected, "{id}: {}", answer.body);
+    }
+    gateway.stop();
     assert!(server.asked().is_empty(), "nothing of it reached the server");
     for name in ["BLOCKED_ORIGIN", "BLOCKED_AUTH", "BLOCKED_IP_WHITELIST", "BLOCKED_RATE_LIMIT"] {
         let found = place.events(name);

@@ -193,6 +193,11 @@ fn lists_of_tools_mean_patterns_and_hashes_as_the_page_says() {
         (format!("enforce_policy: true, tool_policy: denylist, {denied}"), "tool-denied"),
         (format!("enforce_policy: true, tool_policy: denylist, denied_tools: {other}"), ""),
         (format!("enforce_policy: true, tool_policy: none, {denied}"), ""),
+        // Lists without a policy, which is `none`.
+        (format!("enforce_policy: true, {denied}"), ""),
+        (format!("enforce_policy: true, allowed_tools: {other}"), ""),
+        ("enforce_policy: true, denied_servers: [{id: \"fix*\"}]".to_owned(), ""),
+        ("enforce_policy: true, allowed_servers: [{id: other}]".to_owned(), ""),
         // The master switch, which is off unless it is written.
         (format!("tool_policy: denylist, {denied}"), ""),
         ("enforce_policy: true, fail_closed: true".to_owned(), "unknown-tool"),
@@ -230,6 +235,10 @@ fn rates_and_bursts_have_the_numbers_of_the_page() {
     let (refused, why) = passed("rate_limits: {enabled: true}", 60);
     assert!(refused.is_some_and(|at| at >= 10) && why == "rate-limited", "{refused:?} {why}");
     assert_eq!(passed("cross_server: {enabled: true}", 11), (Some(10), "burst".to_owned()));
+    // No other call is to blame.
+    let blocked = &place.listed(&["mcp", "events", "--type", "mcp_cross_server_blocked", "--json"])[0];
+    let fields = ["rule", "severity", "relatedCalls"].map(|name| blocked[name].clone());
+    assert_eq!(fields, [json!("burst"), json!("high"), json!([])], "{blocked}");
 }
 
 /// Ten calls of two concurrent connections pass together; more pass five seconds later.
