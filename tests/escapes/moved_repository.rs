@@ -126,7 +126,7 @@ fn missing_hooks_stay_guarded_when_the_directory_around_them_comes_back() {
     ) {
         let outcome = inside(
             &place,
-            "hook() { mkdir -p $1; (printf '#!/bin/sh\necho evil >>$HOME/ran\n' >$1/post-checkout; chmod 755 $1/post-checkout) 2>/dev/null || true; }; \
+            "hook() { (mkdir -p $1; printf '#!/bin/sh\necho evil >>$HOME/ran\n' >$1/post-checkout; chmod 755 $1/post-checkout) 2>/dev/null || true; }; \
              rm -r x linked/tools sub/tools; hook x/hooks; hook sub/tools/hooks; hook linked/evil/hooks; ln -s evil linked/tools",
         );
         outside(
@@ -148,8 +148,8 @@ fn hooks_of_a_new_repository_are_set_aside_behind_links() {
         let outcome = inside(
             &place,
             "hook() { mkdir -p $1; printf '#!/bin/sh\necho evil >>$HOME/ran\n' >$1/post-checkout; chmod 755 $1/post-checkout; }; \
-             git init -q above; hook above/e/hk; ln -s e above/tools; git init -q last; mkdir last/tools; hook last/e; ln -s ../e last/tools/hk; \
-             git worktree add -q -f tree b2 2>/dev/null || git worktree add -q -b b2 tree; rm -rf old; git init -q old; hook old/tools/hk; \
+             rm -rf old; git init -q old; hook old/tools/hk; git init -q above; hook above/e/hk; ln -s e above/tools; git init -q last; mkdir last/tools; hook last/e; ln -s ../e last/tools/hk; \
+             git worktree add -q -f tree b2 2>/dev/null || git worktree add -q -b b2 tree; \
              git worktree add -q -b b3 evil; rm -r evil/e; hook evil/e/hk; git init -q twin; mkdir twin/d; ln -s d twin/docs; sleep 2",
         );
         outside(

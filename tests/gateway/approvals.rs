@@ -81,7 +81,10 @@ fn an_answer_is_about_all_that_is_forwarded_and_about_the_client_that_asked() {
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| {
             let message = asked.message();
-            let result = json!({"content": [{"type": "text", "text": message["params"].to_string()}]});
+            let result = match asked.rpc().as_str() {
+                "tools/list" => json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}),
+                _ => json!({"content": [{"type": "text", "text": message["params"].to_string()}]}),
+            };
             Reply::json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}))
         })
     });

@@ -26,7 +26,7 @@ fn text(id: &Value, text: &str) -> String {
 #[test]
 fn misbehaving_server_is_reported_and_recorded() {
     let place = Place::new(Mode::Invoker);
-    let policy = place.write("small.yaml", "sandbox: {mcp: {max_line_bytes: 100000}}\n");
+    let policy = place.write("small.yaml", "sandbox: {mcp: {max_line_bytes: 100000, version_pinning: {enabled: false}, content: {definitions: off}}}\n");
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| {
             let message = asked.message();
@@ -118,7 +118,7 @@ fn expired_session_is_started_again() {
             _ => Reply::json(text(&asked.message()["id"], "again")),
         })
     });
-    let gateway = Gateway::start(&place, &far(&server.url(), ""));
+    let gateway = Gateway::start(&place, &far(&server.url(), &without_definitions(&place)));
     let session = gateway.shake_hands("/mcp/far", &[]);
     let again = gateway.post("/mcp/far", &[("Mcp-Session-Id", &session)], &call(2, "x", json!({})));
     assert_eq!(again.last()["result"]["content"][0]["text"], "again", "{}", again.body);
@@ -235,8 +235,9 @@ fn a_session_belongs_to_its_endpoint_and_nothing_of_the_gateway_reaches_a_server
         })
     });
     let text = format!(
-        "listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{0}\"}}, {{id: near, url: \"{0}\"}}]\n",
-        server.url()
+        "listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{0}\"}}, {{id: near, url: \"{0}\"}}]\n{1}",
+        server.url(),
+        without_definitions(&place)
     );
     let gateway = Gateway::start(&place, &text);
     let session = gateway.shake_hands("/mcp/far", &[]);
@@ -282,7 +283,7 @@ fn reload_keeps_streams_and_shutdown_sends_pending_answers() {
             None => Reply::json(text(&asked.message()["id"], "fine")),
         })
     });
-    let gateway = Gateway::start(&place, &far(&server.url(), ""));
+    let gateway = Gateway::start(&place, &far(&server.url(), &without_definitions(&place)));
     let session = gateway.shake_hands("/mcp/far", &[]);
     let headers = [("Mcp-Session-Id", session.as_str()), ("Accept", "text/event-stream, application/json")];
     let stream = gateway.send("POST", "/mcp/far", &headers, &call(9, "slow", json!({})).to_string());

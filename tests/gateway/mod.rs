@@ -173,6 +173,12 @@ fn file(place: &Place, more: &str) -> String {
 
 const OPEN: &str = "auth: {open: true}\n";
 
+/// The line of a configuration by which agentsh lists no tools itself: for servers that answer a fixed sequence.
+fn without_definitions(place: &Place) -> String {
+    let policy = place.write("without-definitions.yaml", crate::support::WITHOUT_DEFINITIONS);
+    format!("policy: {}\n", policy.display())
+}
+
 #[test]
 fn a_sandboxed_server_is_served_and_every_session_is_its_own() {
     for mode in Mode::all() {
@@ -356,8 +362,9 @@ fn a_remote_server_gets_its_credentials_from_the_gateway_alone() {
         })
     });
     let text = format!(
-        "listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{}\", headers: {{Authorization: \"Bearer ${{FAR_TOKEN}}\"}}}}]\n",
-        server.url()
+        "listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{}\", headers: {{Authorization: \"Bearer ${{FAR_TOKEN}}\"}}}}]\n{}",
+        server.url(),
+        without_definitions(&place)
     );
     let gateway = Gateway::start(&place, &text);
     let id = gateway.shake_hands("/mcp/far", &[("Authorization", "Bearer of-the-client")]);

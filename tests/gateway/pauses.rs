@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Gateway, OPEN, call};
+use super::{Gateway, OPEN, call, without_definitions};
 use crate::support::http_server::{HttpServer, Reply, handshake};
 use crate::support::{Mode, Place};
 
@@ -30,7 +30,11 @@ fn patient(retry: u64) -> HttpServer {
 fn start(place: &Place, server: &HttpServer) -> Gateway {
     Gateway::start(
         place,
-        &format!("listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{}\"}}]\n", server.url()),
+        &format!(
+            "listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{}\"}}]\n{}",
+            server.url(),
+            without_definitions(place)
+        ),
     )
 }
 

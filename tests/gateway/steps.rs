@@ -608,7 +608,11 @@ fn a_value_that_two_packets_share_is_found_in_a_stream() {
     });
     let gateway = Gateway::start(
         &place,
-        &format!("listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{}\"}}]\n", server.url()),
+        &format!(
+            "listen: 127.0.0.1:0\n{OPEN}endpoints: [{{id: far, url: \"{}\"}}]\n{}",
+            server.url(),
+            without_definitions(&place)
+        ),
     );
     let session = gateway.shake_hands("/mcp/far", &[]);
     let answer = gateway.post("/mcp/far", &[("Mcp-Session-Id", &session)], &call(1, "say", json!({}))).last();

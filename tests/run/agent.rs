@@ -152,10 +152,12 @@ fn closed_policies_refuse_tools_that_were_never_listed() {
     let place = Place::new(Mode::Invoker);
     three_servers(&place);
     place.policy("sandbox: {mcp: {enforce_policy: true, fail_closed: true, tool_policy: allowlist, allowed_tools: [{server: alpha, tool: echo}]}}\n");
+    // agentsh lists the tools before the first call, whether or not the client does.
     let step = || call("alpha", "echo", json!({"text": "x"}));
-    let answers = script(&place, &json!([step(), list("alpha"), step()]));
+    let answers =
+        script(&place, &json!([call("alpha", "unheard-of", json!({})), step(), list("alpha"), step()]));
     assert!(answers.json[0].get("error").is_some(), "{}", answers.outcome);
-    assert_eq!(answers.text(2), "x");
+    assert_eq!((answers.text(1), answers.text(3)), ("x", "x"));
 }
 
 #[test]

@@ -461,7 +461,8 @@ fn exfiltration_refusal_says_whose_data_would_leave_and_where() {
     for (step, sentence) in [(1, &copied), (2, &named)] {
         assert!(answers.error(step).contains(&format!(": {sentence}; ")), "{}", answers.error(step));
     }
-    let told: Vec<Value> = place.detections().iter().map(|found| found["detail"].clone()).collect();
+    let found = place.detections().into_iter().filter(|found| found["type"] == "mcp_exfil_detected");
+    let told: Vec<Value> = found.map(|found| found["detail"].clone()).collect();
     assert_eq!(told, [json!(copied), json!(named)]);
     let report = Outcome::of(&mut place.agentsh(&["report"])).expect_code(0).stdout;
     let folded = report.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -249,6 +249,7 @@ fn a_server_that_logs_to_its_output_answers_all_the_same() {
         read -r line; read -r line; echo '{"level":"info","msg":"called"}'; sleep 1.5
         echo '{"jsonrpc":"2.0","id":2.0,"result":{"content":[]}}'; cat >/dev/null"#;
     let place = Place::new(Mode::Invoker);
+    place.without_definitions();
     let mut peer = Peer::start(&mut place.agentsh(&["mcp", "run", "--id", "s", "--", "sh", "-c", script]));
     assert_eq!(peer.shake_hands()["id"], 1);
     assert_eq!(peer.call("any", json!({}))["result"], json!({"content": []}));

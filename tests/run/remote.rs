@@ -13,9 +13,7 @@ use crate::support::{Mode, Peer, Place, eventually, patience};
 /// Unless the test has a policy, nothing is judged by definitions, so that agentsh lists no tools by itself.
 fn peer(place: &Place, server: &HttpServer, words: &[&str]) -> Peer {
     if !place.home.join(".config/agentsh/policy.yaml").exists() {
-        place.user_policy(
-            "version: 1\nsandbox: {mcp: {version_pinning: {enabled: false}, content: {definitions: off}}}\n",
-        );
+        place.without_definitions();
     }
     let mut command = place.agentsh(&["mcp", "run", "--id", "far", "--url", &server.url()]);
     command.args(words);
@@ -176,7 +174,7 @@ fn errors_of_a_remote_server_are_returned_to_the_caller() {
 fn remote_server_is_judged_by_policy_as_any_other() {
     let place = Place::new(Mode::Invoker);
     place.policy(
-        "sandbox:\n  mcp:\n    enforce_policy: true\n    tool_policy: denylist\n    denied_tools: [{server: far, tool: wipe}]\n",
+        "sandbox:\n  mcp:\n    enforce_policy: true\n    tool_policy: denylist\n    denied_tools: [{server: far, tool: wipe}]\n    version_pinning: {enabled: false}\n    content: {definitions: off}\n",
     );
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| Reply::json(text(&asked.message()["id"], "done")))
@@ -365,7 +363,7 @@ fn content_type_of_an_answer_without_a_body_is_ignored() {
 #[test]
 fn compressed_answer_is_decoded_as_it_arrives() {
     let place = Place::new(Mode::Invoker);
-    place.user_policy("sandbox: {mcp: {output_inspection: {enabled: true, on_detection: block}}}\n");
+    place.user_policy("sandbox: {mcp: {output_inspection: {enabled: true, on_detection: block}, version_pinning: {enabled: false}, content: {definitions: off}}}\n");
     let how = |asked: &Asked| match asked.message()["params"]["name"].as_str() {
         Some(name) if name.ends_with("br") => "br",
         Some(name) if name.ends_with("deflate") => "deflate",
@@ -689,6 +687,7 @@ fn refused_initialize_is_told_although_the_server_opens_a_stream() {
 #[test]
 fn an_agent_uses_a_server_whose_credentials_it_never_sees() {
     let place = Place::new(Mode::Invoker);
+    place.without_definitions();
     place.set("FAR_TOKEN", "t0ken-of-the-user");
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| Reply::json(text(&asked.message()["id"], "from afar")))
@@ -828,6 +827,7 @@ fn a_call_does_not_look_for_a_login_on_the_disk() {
     let server = HttpServer::start(|asked| {
         handshake(asked).unwrap_or_else(|| Reply::json(text(&asked.message()["id"], "hello")))
     });
+    place.without_definitions();
     let own = place.agentsh(&["mcp", "run", "--id", "far", "--url", &server.url()]);
     let record = place.project.join("stats.txt");
     let mut command = place.command("/usr/bin/strace");

@@ -22,7 +22,7 @@ pub mod trusted;
 pub use expect::{no, no_with, yes};
 pub use outcome::Outcome;
 pub use peer::Peer;
-pub use place::{Mode, Place};
+pub use place::{Mode, Place, WITHOUT_DEFINITIONS};
 pub use pty::{Pty, without_colour};
 pub use receiver::{Answer, Receiver};
 pub use sandbox::everywhere;

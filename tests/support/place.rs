@@ -68,6 +68,10 @@ pub struct Place {
     environment: Mutex<Vec<(String, String)>>,
 }
 
+/// See [`Place::without_definitions`].
+pub const WITHOUT_DEFINITIONS: &str =
+    "version: 1\nsandbox: {mcp: {version_pinning: {enabled: false}, content: {definitions: off}}}\n";
+
 impl Place {
     pub fn new(mode: Mode) -> Self {
         Self::below(mode, "")
@@ -163,6 +167,11 @@ impl Place {
     /// The user's policy as he writes it, over the built-in one.
     pub fn user_policy(&self, text: &str) -> PathBuf {
         self.write(self.home.join(".config/agentsh/policy.yaml"), text)
+    }
+
+    /// Nothing is judged by the definitions of tools, so that agentsh lists none: for servers that answer a fixed sequence.
+    pub fn without_definitions(&self) -> PathBuf {
+        self.user_policy(WITHOUT_DEFINITIONS)
     }
 
     /// Gives a path to the user of this place.

@@ -310,7 +310,7 @@ fn an_answer_of_very_many_members_is_refused_and_takes_little_memory() {
 #[test]
 fn misspelled_method_cannot_bypass_rules() {
     let place = Place::new(Mode::Invoker);
-    place.policy("version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: fixture, tool: shell}]}}\n");
+    place.policy("version: 1\nsandbox: {mcp: {enforce_policy: true, tool_policy: denylist, denied_tools: [{server: fixture, tool: shell}], version_pinning: {enabled: false}, content: {definitions: off}}}\n");
     let mut peer = peer(&place, &json!({"x/other": [{}]}));
     for method in [
         "Tools/Call",

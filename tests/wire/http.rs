@@ -19,6 +19,7 @@ fn event(line: &str) -> String {
 #[test]
 fn messages_over_http_are_forwarded_unchanged() {
     let place = Place::new(Mode::Invoker);
+    place.without_definitions();
     let say: Arc<Mutex<VecDeque<Vec<String>>>> = Arc::default();
     let said = Arc::clone(&say);
     let server = HttpServer::start(move |asked| match asked.message() {

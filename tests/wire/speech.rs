@@ -18,6 +18,7 @@ pub fn policy(place: &Place, mcp: &str) {
 fn order_anywhere_in_an_answer_gets_a_warning() {
     for mode in Mode::all() {
         let place = Place::new(mode);
+        place.without_definitions();
         let mut peer = peer(
             &place,
             &json!({
@@ -125,7 +126,7 @@ fn server_name_is_stripped_of_terminal_control() {
 #[test]
 fn a_notification_with_an_order_is_dropped_where_results_are_blocked() {
     let place = Place::new(Mode::Invoker);
-    policy(&place, "content: {results: block}");
+    policy(&place, "content: {results: block, definitions: off}, version_pinning: {enabled: false}");
     let said = |data: &str| json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": data}});
     let result = json!({"content": [{"type": "text", "text": "done"}]});
     let mut peer =
@@ -141,7 +142,7 @@ fn secrets_get_tags_if_the_policy_says_so_and_identifiers_stay() {
         let place = Place::new(mode);
         policy(
             &place,
-            "secrets: {results: redact, arguments: redact, kinds: {private-key: block, phone: off}, custom: [{name: ticket, \
+            "version_pinning: {enabled: false}, content: {definitions: off}, secrets: {results: redact, arguments: redact, kinds: {private-key: block, phone: off}, custom: [{name: ticket, \
              pattern: \"TICKET-[0-9]+\"}, {name: proj, pattern: \"PROJ-[0-9]+\", action: audit}, {name: name, pattern: Ada, replacement: 'a colleague'}]}",
         );
         let result = json!({"content": [{"type": "text", "text": format!("key {KEY} of a@b.co for TICKET-77, PROJ-5, Ada")}],

@@ -500,7 +500,7 @@ pub(super) fn rewritten<'a>(tree: &Json<'a>, rewrites: &'a [Rewrite], path: &[&s
 }
 
 /// The tool of an authorised call.
-fn called_tool(params: Option<&Json<'_>>) -> Box<str> {
+pub(super) fn called_tool(params: Option<&Json<'_>>) -> Box<str> {
     let name = params.and_then(|params| params.member("name")?.as_text());
     name.unwrap_or_default().into()
 }

@@ -185,7 +185,17 @@ impl<R: Recorder> Connection<R> {
         let id = own.clone().or(id);
         let kind = match answer {
             Answer::Open(entry) if entry.kind == Kind::OwnList => {
-                for (id, caller, message) in self.on_own_page(client, &entry, &mut tree) {
+                if let Some(error) = tree.member("error") {
+                    for (id, tool, answer) in self.on_own_error(error) {
+                        // agentsh wrote it.
+                        let Ok(answer) = json::read(answer.as_bytes()) else { continue };
+                        let answer = jsonrpc::with_id(answer, &id);
+                        let (id, kind) = (Some(id.clone()), Kind::ToolCall(tool));
+                        self.on_answer(client, answer, id, kind, Classified::default()).await;
+                    }
+                    return Step::Done;
+                }
+                for (id, caller, message) in self.on_own_page(client, &mut tree) {
                     // agentsh wrote it.
                     let Ok(call) = json::read(&message) else { continue };
                     self.caller = caller;

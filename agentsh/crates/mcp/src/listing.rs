@@ -3,13 +3,15 @@
 
 use std::rc::Rc;
 
+use serde_json::json;
+
 use crate::guard::Caller;
 use crate::json::{self, Json};
 use crate::store::Recorder;
 
 use super::client::Client;
 use super::connection::{Connection, Phase};
-use super::from_client::cancelled_id;
+use super::from_client::{called_tool, cancelled_id};
 use super::jsonrpc::{Id, Key};
 use super::lifecycle::private_id;
 use super::pending::{Entry, Kind};
@@ -17,9 +19,7 @@ use super::reply::{self, ErrorReply};
 
 /// Limit of pages; a longer listing counts as complete.
 const MAX_PAGES: u32 = 256;
-/// Calls that wait for a listing.
-const MAX_WAITING_COUNT: usize = 256;
-/// Bytes of their messages.
+/// Bytes of calls that wait for a listing.
 const MAX_WAITING: usize = 16 << 20;
 /// How long a page may take.
 const PAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
@@ -90,7 +90,7 @@ impl Listing {
 
     fn has_room(&self, bytes: usize) -> bool {
         let held: usize = self.waiting.iter().map(|(.., message)| message.len()).sum();
-        self.waiting.len() < MAX_WAITING_COUNT && held + bytes <= MAX_WAITING
+        held + bytes <= MAX_WAITING
     }
 }
 
@@ -130,7 +130,7 @@ impl<R: Recorder> Connection<R> {
             let error = ErrorReply {
                 code: reply::TOO_MANY_REQUESTS,
                 message: format!(
-                    "the call was not forwarded: {MAX_WAITING_COUNT} calls already wait for server '{}' to list its tools",
+                    "the call was not forwarded: too many calls already wait for server '{}' to list its tools",
                     self.options.server
                 ),
                 reason: "too-many-requests",
@@ -172,25 +172,7 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// Takes agentsh's own page; returns the calls that can be judged.
-    pub(super) fn on_own_page(
-        &mut self,
-        client: &mut impl Client,
-        entry: &Entry,
-        answer: &mut Json<'_>,
-    ) -> Vec<Waiting> {
-        if answer.member("result").is_none() {
-            let why = answer.member("error").and_then(|error| error.member("message")?.as_text());
-            let why: String = why.unwrap_or_default().chars().take(MAX_QUOTED).collect();
-            let why = agentsh_base::escape::line(&why);
-            let error = ErrorReply {
-                code: reply::BAD_ANSWER,
-                message: format!("server '{}' answered with an error: {why}", self.options.server),
-                reason: "not-listed",
-                rule: None,
-            };
-            self.close(client, entry, &error);
-            return Vec::new();
-        }
+    pub(super) fn on_own_page(&mut self, client: &mut impl Client, answer: &mut Json<'_>) -> Vec<Waiting> {
         self.listing.own = None;
         // The listing is not shown.
         let _ = self.inspect_tools(client, answer);
@@ -204,6 +186,27 @@ impl<R: Recorder> Connection<R> {
         // A listing without end counts as complete.
         self.listing.complete |= self.listing.pages >= MAX_PAGES;
         std::mem::take(&mut self.listing.waiting)
+    }
+
+    /// The server answered agentsh's own listing with an error: the answers of the calls that waited, which are judged as the server's.
+    pub(super) fn on_own_error(&mut self, error: &Json<'_>) -> Vec<(Id, Box<str>, String)> {
+        self.listing.own = None;
+        let why = error.member("message").and_then(Json::as_text);
+        let why: String = why.unwrap_or_default().chars().take(MAX_QUOTED).collect();
+        let message = format!(
+            "agentsh: the call was not forwarded: cannot list the tools first: server '{}' answered with an error: {}",
+            self.options.server,
+            agentsh_base::escape::line(&why)
+        );
+        let error = json!({"code": reply::BAD_ANSWER, "message": message, "data": {"reason": "not-listed"}});
+        let answer = json!({"jsonrpc": "2.0", "id": null, "error": error}).to_string();
+        let calls = std::mem::take(&mut self.listing.waiting).into_iter();
+        let calls = calls.map(|(id, _, message)| {
+            let tool =
+                json::read(&message).map(|call| called_tool(call.member("params"))).unwrap_or_default();
+            (id, tool, answer.clone())
+        });
+        calls.collect()
     }
 
     /// The listing timed out.

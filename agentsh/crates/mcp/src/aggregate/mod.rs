@@ -28,7 +28,7 @@ use crate::store::Recorder;
 
 use super::connection::Connection;
 use super::framing::LineReader;
-use super::jsonrpc::Id;
+use super::jsonrpc::{Id, Key};
 use super::options::Options;
 use super::proxy::caught_up;
 use super::reply::ErrorReply;
@@ -96,7 +96,9 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
             for (server, host) in aggregate.hosts.iter_mut().enumerate() {
                 // Late servers delay nothing.
                 let board = &aggregate.board;
-                host.connection.from_client.cancel_unless(|key| board.servers_of(key).contains(&server));
+                let Connection { from_client, listing, .. } = &mut host.connection;
+                let is_awaited = |key: &Key| listing.is_own(key) && !listing.is_idle();
+                from_client.cancel_unless(|key| board.servers_of(key).contains(&server) || is_awaited(key));
                 host.end_input(&mut aggregate.board.seat(server)).await;
             }
         }
