@@ -147,7 +147,7 @@ fn hooks_of_a_new_repository_are_set_aside_behind_links() {
     ) {
         let outcome = inside(
             &place,
-            "hook() { mkdir -p $1; printf '#!/bin/sh\necho evil >>$HOME/ran\n' >$1/post-checkout; chmod 755 $1/post-checkout; }; \
+            "hook() { (mkdir -p $1; printf '#!/bin/sh\necho evil >>$HOME/ran\n' >$1/post-checkout; chmod 755 $1/post-checkout) 2>/dev/null || true; }; \
              rm -rf old; git init -q old; hook old/tools/hk; git init -q above; hook above/e/hk; ln -s e above/tools; git init -q last; mkdir last/tools; hook last/e; ln -s ../e last/tools/hk; \
              git worktree add -q -f tree b2 2>/dev/null || git worktree add -q -b b2 tree; \
              git worktree add -q -b b3 evil; rm -r evil/e; hook evil/e/hk; git init -q twin; mkdir twin/d; ln -s d twin/docs; sleep 2",
