@@ -140,6 +140,11 @@ fn filler(number: u64, words: u64) -> String {
     (0..words).map(|_| letters(next()) + " ").collect()
 }
 
+/// Pieces of the memo, each too short to be found alone.
+fn pieces(which: std::ops::Range<usize>) -> String {
+    which.map(|at| format!("{} quxly ", &MEMO[at * 28..at * 28 + 27])).collect()
+}
+
 #[test]
 fn search_on_another_thread_finds_the_same_and_counts_later() {
     with_content(|content| {
@@ -148,9 +153,9 @@ fn search_on_another_thread_finds_the_same_and_counts_later() {
         assert!(call_apart(content, &long, |_| {}).is_empty());
         let found = call_apart(content, &format!("{long}{}", &MEMO[20..120]), |_| {});
         assert_eq!(found[0].source.as_ref().unwrap().server.0, "files");
-        // Half of what would be found ends a long call, the other half begins the next one.
-        assert!(call_apart(content, &format!("{long}{}", &MEMO[40..64]), |_| {}).is_empty());
-        assert!(!call(content, &MEMO[64..88]).is_empty());
+        // Three pieces are in a long call, the others in the next one.
+        assert!(call_apart(content, &format!("{long}{}", pieces(0..3)), |_| {}).is_empty());
+        assert!(!call(content, &pieces(3..6)).is_empty());
     });
 }
 
@@ -159,9 +164,9 @@ fn call_sent_during_a_search_counts_when_the_search_returns() {
     with_content(|content| {
         result(content, "files", MEMO);
         let long = filler(2, 60_000);
-        let found = call_apart(content, &format!("{}{long}", &MEMO[64..88]), |content| {
-            assert!(call(content, &MEMO[40..64]).is_empty());
+        let found = call_apart(content, &format!("{}{long}", pieces(0..3)), |content| {
+            assert!(call(content, &pieces(3..6)).is_empty());
         });
-        assert_eq!(found.len(), 1, "the second half, and the first that overtook it");
+        assert_eq!(found.len(), 1, "three pieces, and the others that overtook them");
     });
 }
