@@ -341,7 +341,8 @@ fn unread_answer_waits_at_the_server_and_blocks_nobody() {
             Reply::events(&pieces)
         })
     });
-    let gateway = Gateway::start(&place, &far(&server.url(), "limits: {unread_bytes: 200000}\n"));
+    let more = format!("limits: {{unread_bytes: 200000}}\n{}", without_definitions(&place));
+    let gateway = Gateway::start(&place, &far(&server.url(), &more));
     let slow = gateway.shake_hands("/mcp/far", &[]);
     let quick = gateway.shake_hands("/mcp/far", &[]);
     let before = resident(gateway.child.id());

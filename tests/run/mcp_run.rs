@@ -193,6 +193,7 @@ fn calls_of_a_client_that_closed_its_input_finish_while_it_reads() {
         echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"s","version":"1"}}}';;
         esac; done; cat >/dev/null; sleep 3.5; echo '{"jsonrpc":"2.0","id":5,"result":{"done":true}}'; while :; do sleep 0.1; done"#;
     let place = Place::new(Mode::Invoker);
+    place.without_definitions();
     let start = |place: &Place| {
         let mut peer =
             Peer::start(&mut place.agentsh(&["mcp", "run", "--id", "s", "--", "sh", "-c", script]));
