@@ -19,7 +19,9 @@ use super::reply::{self, ErrorReply};
 
 /// Limit of pages; a longer listing counts as complete.
 const MAX_PAGES: u32 = 256;
-/// Bytes of calls that wait for a listing.
+/// Calls that wait for a listing: each new one is compared with all of them.
+const MAX_WAITING_COUNT: usize = 4096;
+/// Bytes of their messages.
 const MAX_WAITING: usize = 16 << 20;
 /// How long a page may take.
 const PAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
@@ -90,7 +92,7 @@ impl Listing {
 
     fn has_room(&self, bytes: usize) -> bool {
         let held: usize = self.waiting.iter().map(|(.., message)| message.len()).sum();
-        held + bytes <= MAX_WAITING
+        self.waiting.len() < MAX_WAITING_COUNT && held + bytes <= MAX_WAITING
     }
 }
 
