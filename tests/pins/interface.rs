@@ -17,6 +17,11 @@ while read -r line; do
     *'"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"prompts":{}},"serverInfo":{"name":"s","version":"1"},"instructions":'"$(cat instructions)"'}' ;;
     *'"tools/list"'*) result='{"tools":'"$(cat tools)"'}' ;;
     *'"prompts/list"'*) result='{"prompts":'"$(cat prompts)"'}' ;;
+    *'"prompts/get"'*) result='{"messages":[{"role":"user","content":{"type":"text","text":"got"}}]}' ;;
+    *'"resources/list"'*) result='{"resources":'"$(cat resources 2>/dev/null || echo '[]')"'}' ;;
+    *'"resources/read"'*) result='{"contents":[{"uri":"file:///r","text":"got"}]}' ;;
+    *'"resources/templates/list"'*)
+      printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"Method not found"}}\n' "$id"; continue ;;
     *'"tools/call"'*) result='{"content":[{"type":"text","text":"ran"}]}' ;;
     *) continue ;;
   esac
@@ -132,12 +137,49 @@ fn call_of_a_client_that_never_lists_is_judged_by_the_definition() {
     pins(&place, &["trust", "--server", "s"]).expect_code(0);
     let [read, other] = calls();
     assert!(read.contains("ran"), "{read}");
-    assert!(other.contains("did not list a tool of this name"), "{other}");
+    assert!(other.contains("lists no tool of this name"), "{other}");
     pins(&place, &["reset", "--all"]).expect_code(0);
     policy(true);
     assert!(calls()[0].contains("ran"), "{:?}", calls());
     place.write(place.project.join("tools"), json!([tool("read", "Reads and sends.")]).to_string());
     assert!(calls()[0].contains("its definition changed"), "{:?}", calls());
+}
+
+/// The same for prompts and resources, once one of them is pinned. A server without templates has none.
+#[test]
+fn prompt_and_resource_that_were_not_listed_are_judged_by_their_definitions() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "version: 1\nsandbox: {mcp: {version_pinning: {on_change: block, pin_binary: false}}}\n",
+    );
+    offer(&place, &json!([tool("read", "Reads.")]), "x");
+    let resource = |description: &str| {
+        let resource = json!([{"uri": "file:///r", "name": "r", "description": description}]);
+        place.write(place.project.join("resources"), resource.to_string());
+    };
+    resource("A file.");
+    let session = |lists: &[&str]| {
+        let mut command = place.agentsh(&["mcp", "run", "--id", "s", "--"]);
+        let mut peer = Peer::start(command.arg(place.home.join("server")));
+        peer.shake_hands();
+        lists.iter().for_each(|list| drop(peer.request(list, json!({}))));
+        let prompt = peer.request("prompts/get", json!({"name": "p"})).to_string();
+        let resource = peer.request("resources/read", json!({"uri": "file:///r"})).to_string();
+        peer.finish();
+        [prompt, resource]
+    };
+    for lists in [&[][..], &["prompts/list", "resources/list"], &[]] {
+        let answers = session(lists);
+        assert!(answers.iter().all(|answer| answer.contains("got")), "{lists:?} {answers:?}");
+    }
+    place.write(place.project.join("prompts"), json!([{"name": "p", "description": "y"}]).to_string());
+    resource("Another file.");
+    for lists in [&[][..], &["prompts/list", "resources/list"]] {
+        let answers = session(lists);
+        let is_refused =
+            |answer: &String| answer.contains("its definition changed") && !answer.contains("got");
+        assert!(answers.iter().all(is_refused), "{lists:?} {answers:?}");
+    }
 }
 
 pub fn pins(place: &Place, words: &[&str]) -> Outcome {

@@ -18,6 +18,7 @@ use agentsh_guard::{Check, Guard};
 use agentsh_mcp::aggregate::{AggregateOptions, Member};
 use agentsh_mcp::bridge_accept::Arrival;
 use agentsh_mcp::{Audit, NoteSink, Options};
+use agentsh_policy::OnFinding;
 use agentsh_store::words::{LayerState, ServerType};
 use agentsh_store::{Event, redact};
 
@@ -428,6 +429,10 @@ impl Bridges {
         options.known =
             agentsh_mcp::KnownTools(Rc::new(move |tool, offered| interfaces.hash_of(&server, tool, offered)));
         options.lists_first = policy.judges_by_definition();
+        let hides = policy.content.definitions == OnFinding::Block;
+        let (interfaces, server) = (self.session.live.servers.interfaces.clone(), options.server.clone());
+        options.lists_offers_first =
+            agentsh_mcp::JudgesOffers(Rc::new(move || hides || interfaces.judges_offers(&server)));
         options.released = Some(self.session.live.servers.interfaces.released(&options.server));
         let interfaces = self.session.live.servers.interfaces.clone();
         options.displaced =

@@ -165,6 +165,16 @@ impl InterfacePins {
         hashes.all(|hash| hash == first).then(|| first.to_owned())
     }
 
+    /// Whether a prompt or a resource of a server may be refused for its definition: one is trusted, or none is by itself.
+    #[must_use]
+    pub fn judges_offers(&self, server: &ServerId) -> bool {
+        let state = self.0.borrow();
+        let is_offer = |(kind, _): &Key| !matches!(kind, Offered::Tool | Offered::Instructions);
+        let has_pin = |known: &KnownServer| known.pins.keys().any(is_offer);
+        state.pinning.enabled
+            && (!state.pinning.auto_trust_first || state.servers.get(server).is_some_and(has_pin))
+    }
+
     /// Stores new observations, and reports a failure.
     pub async fn keep(&self, store: &PinStore, tell: impl Fn(&str)) {
         if let Err(error) = self.flush(store).await {
@@ -326,7 +336,7 @@ impl State {
             OnChange::Allow => return,
         };
         if unlisted {
-            let what = "the server did not list a tool of this name".to_owned();
+            let what = "the server lists no tool of this name".to_owned();
             report.find(finding(outcome, Reason::ToolNotListed, &self.pinning, what));
         }
     }
@@ -420,7 +430,12 @@ fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) ->
         id: format!("sandbox.mcp.version_pinning.{rule}"),
         ..pinning.rule.clone()
     });
-    let severity = if outcome == Outcome::Block { Severity::Critical } else { Severity::Low };
+    let severity = match reason {
+        // Models invent names.
+        Reason::ToolNotListed => Severity::Low,
+        _ if outcome == Outcome::Block => Severity::Critical,
+        _ => Severity::Low,
+    };
     Finding::new(Verdict::new(outcome, reason, rule), Some("interface-pin"), reason.code(), severity, what)
 }
 

@@ -118,6 +118,16 @@ impl Verdict {
     pub fn remedy(&self) -> String {
         match self.reason {
             Reason::NoRule | Reason::ServerAllowed | Reason::ToolAllowed | Reason::Approved => String::new(),
+            Reason::ServerDenied
+            | Reason::ServerNotAllowlisted
+            | Reason::ToolDenied
+            | Reason::ToolNotAllowlisted
+            | Reason::SecretFound
+            | Reason::RequestNotAllowed
+                if self.rule.file.ends_with(".bundle") =>
+            {
+                "it is a rule of your organisation, which alone can change it".to_owned()
+            }
             Reason::PolicyRule => "ask the user; only a change of this rule allows it".to_owned(),
             Reason::ApprovalDenied => "the user said no: do not try again".to_owned(),
             Reason::ApprovalTimedOut => {
@@ -140,7 +150,7 @@ impl Verdict {
                 "ask the user whether it may go there; to allow it, add one of these lines, and start again".to_owned()
             }
             Reason::ToolNotListed => {
-                "list the tools again; to allow it, set sandbox.mcp.version_pinning.unlisted to `alert`".to_owned()
+                "use a tool that it lists; to allow others, set sandbox.mcp.version_pinning.unlisted to `alert`".to_owned()
             }
             Reason::SecretFound => {
                 format!("to allow it, set {} to `audit`", self.rule.id)

@@ -15,7 +15,6 @@ use super::client_capabilities;
 use super::connection::{Connection, Handshake, Phase, Side};
 use super::extra_members::{asked, extra_members};
 use super::framing::Frame;
-use super::identify::tool_name;
 use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind, MAX_PENDING, SUBSCRIPTION};
 use super::record::{AuditorAnswer, RecordSubject};
@@ -25,6 +24,9 @@ use super::reply::{self, ErrorReply};
 /// Requests of the protocol whose answers bring no content. All others do.
 const METHODS_WITHOUT_CONTENT: [&str; 5] =
     ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "subscriptions/listen"];
+
+/// Requests of one batch that get an answer of their own: each answer is longer than such a request.
+const MAX_ANSWERED: usize = 1024;
 
 fn audit_block(reason: Reason) -> Verdict {
     Verdict::new(Outcome::Block, reason, RuleRef::default_rule("auditors"))
@@ -46,7 +48,16 @@ impl<R: Recorder> Connection<R> {
             self.caller = caller::take(&mut tree).map(Rc::new);
         }
         match jsonrpc::classify(&tree) {
-            Err(error) => self.reject(client, Side::Client, InvalidMessage::envelope(line, error)).await,
+            Err(error) => {
+                let fault = InvalidMessage::envelope(line, error);
+                let answer = fault.to_sender();
+                self.reject(client, Side::Client, fault).await;
+                // Each request of a batch waits for an answer with its own id.
+                let requests = tree.as_array().unwrap_or_default().iter().take(MAX_ANSWERED);
+                for id in requests.filter_map(|request| request.member("id")).map(Id::from_json) {
+                    id.iter().for_each(|id| client.error(Some(id), &answer));
+                }
+            }
             Ok(Message::Request { id, method, params }) => {
                 self.client_request(client, line.len(), &tree, id, &method, params).await;
             }
@@ -116,11 +127,8 @@ impl<R: Recorder> Connection<R> {
         if let Some(error) = self.store_error() {
             return client.error(Some(&id), &error);
         }
-        if method == "tools/call"
-            && let Ok(tool) = tool_name(params)
-            && self.needs_listing(&tool)
-        {
-            return self.wait_for_listing(client, id, tree);
+        if let Some(list) = self.needed_listing(method, params) {
+            return self.wait_for_listing(client, list, id, tree);
         }
         let judged = match method {
             "tools/call" => match self.identify_call(bytes, &id, params).await {

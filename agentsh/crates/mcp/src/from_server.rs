@@ -131,7 +131,7 @@ impl<R: Recorder> Connection<R> {
                 }
             }
             "notifications/tools/list_changed" => {
-                self.listing.changed();
+                self.listing.tools_changed();
                 self.interface_check.changed();
                 self.record.record(Event::McpToolsListChanged { server_id: self.options.server.clone() });
             }
@@ -185,22 +185,22 @@ impl<R: Recorder> Connection<R> {
         let id = own.clone().or(id);
         let kind = match answer {
             Answer::Open(entry) if entry.kind == Kind::OwnList => {
-                if let Some(error) = tree.member("error") {
-                    for (id, tool, answer) in self.on_own_error(error) {
+                if let Some(error) = tree.member("error").filter(|error| !self.has_no_list(error)) {
+                    for (id, kind, answer) in self.on_own_error(error) {
                         // agentsh wrote it.
                         let Ok(answer) = json::read(answer.as_bytes()) else { continue };
                         let answer = jsonrpc::with_id(answer, &id);
-                        let (id, kind) = (Some(id.clone()), Kind::ToolCall(tool));
-                        self.on_answer(client, answer, id, kind, Classified::default()).await;
+                        self.on_answer(client, answer, Some(id.clone()), kind, Classified::default()).await;
                     }
                     return Step::Done;
                 }
-                for (id, caller, message) in self.on_own_page(client, &mut tree) {
+                for waiting in self.on_own_page(client, &mut tree) {
                     // agentsh wrote it.
-                    let Ok(call) = json::read(&message) else { continue };
-                    self.caller = caller;
-                    let params = call.member("params");
-                    self.client_request(client, message.len(), &call, id, "tools/call", params).await;
+                    let Ok(request) = json::read(&waiting.message) else { continue };
+                    self.caller = waiting.caller;
+                    let method = request.member("method").and_then(Json::as_text).unwrap_or_default();
+                    let (length, params) = (waiting.message.len(), request.member("params"));
+                    self.client_request(client, length, &request, waiting.id, &method, params).await;
                 }
                 return Step::Done;
             }
@@ -409,7 +409,7 @@ impl<R: Recorder> Connection<R> {
 }
 
 /// The method and result member of a listing.
-fn listing_of(offer: Offer) -> (&'static str, &'static str) {
+pub(super) fn listing_of(offer: Offer) -> (&'static str, &'static str) {
     match offer {
         Offer::Instructions => ("server/discover", "instructions"),
         Offer::Prompt => ("prompts/list", "prompts"),

@@ -118,7 +118,7 @@ pub fn with_one_half(mut tree: Json<'_>) -> Json<'_> {
 pub fn classify<'t, 'a>(tree: &'t Json<'a>) -> Result<Message<'t, 'a>, EnvelopeError> {
     let Some(members) = tree.as_object() else {
         let (reason, detail) = match tree {
-            Json::Array(_) => ("batch", "batches are not part of this protocol"),
+            Json::Array(_) => ("batch", "agentsh does not forward batches"),
             _ => ("invalid-request", "a message must be an object"),
         };
         let shape = if reason == "batch" { Shape::Unknown } else { Shape::Noise };

@@ -47,6 +47,8 @@ pub struct Options {
     pub known: KnownTools,
     /// Calls are judged by the definitions of their tools: one of a tool that was not listed waits for a listing.
     pub lists_first: bool,
+    /// The same for prompts and resources.
+    pub lists_offers_first: JudgesOffers,
     /// Start of rate limits, the same for all connections of a session.
     pub epoch: Instant,
     /// Asked about every call that all checks allow. Then serve inside a `LocalSet`.
@@ -80,6 +82,10 @@ type HashOf = dyn Fn(&str, (&str, &Json<'_>)) -> Option<String>;
 #[derive(Clone)]
 pub struct KnownTools(pub Rc<HashOf>);
 
+/// Whether the definition of a prompt or a resource may decide about its use.
+#[derive(Clone)]
+pub struct JudgesOffers(pub Rc<dyn Fn() -> bool>);
+
 /// Returns JSON to add to each result of a server.
 #[derive(Clone)]
 pub struct ResultNotice(pub Rc<ServerNoticeFn>);
@@ -100,7 +106,7 @@ macro_rules! shown_by_name {
     };
 }
 
-shown_by_name!(DisplacedToolSink, KnownTools, ResultNotice, NoteSink);
+shown_by_name!(DisplacedToolSink, JudgesOffers, KnownTools, ResultNotice, NoteSink);
 
 impl Options {
     /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, no known tools, arguments omitted, and no
@@ -122,6 +128,7 @@ impl Options {
             redact: |_| Value::Null,
             known: KnownTools(Rc::new(|_, _| None)),
             lists_first: false,
+            lists_offers_first: JudgesOffers(Rc::new(|| false)),
             epoch: Instant::now(),
             audit: None,
             approve: None,

@@ -46,7 +46,7 @@ impl<R: Recorder> Connection<R> {
     pub fn on_released(&mut self, client: &mut impl Client, now: ReleaseCounts) {
         let before = std::mem::replace(&mut self.relisting.told, now);
         if before.tools != now.tools {
-            self.listing.changed();
+            self.listing.tools_changed();
             // Tools listed while hidden are compared again before a call.
             self.tools.clear();
         }

@@ -9,6 +9,7 @@ use crate::types::ToolId;
 use super::client::Client;
 use super::connection::Connection;
 use super::identify::{MAX_TOOL_NAME, looks_like_name};
+use super::listing::List;
 
 /// Limit of remembered tools; others count as never listed.
 const MAX_TOOLS: usize = 16_384;
@@ -49,7 +50,7 @@ impl KeptEntries {
 impl<R: Recorder> Connection<R> {
     /// Records every tool of a `tools/list` answer, and removes hidden ones.
     pub fn inspect_tools(&mut self, client: &mut impl Client, answer: &mut Json<'_>) -> Vec<Rewrite> {
-        self.listing.on_page(answer);
+        self.listing.on_page(List::Tools, answer);
         let Some(Json::Array(tools)) =
             answer.member_mut("result").and_then(|result| result.member_mut("tools"))
         else {
@@ -143,6 +144,7 @@ impl<R: Recorder> Connection<R> {
             Offer::Template => ("resourceTemplates", "uriTemplate"),
             Offer::Instructions => ("instructions", ""),
         };
+        self.listing.on_page(List::Offers(offer), answer);
         let Some(result) = answer.member_mut("result") else { return Vec::new() };
         if offer == Offer::Instructions {
             let Some(text) = result.member(list).cloned() else { return Vec::new() };
