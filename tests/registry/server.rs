@@ -169,6 +169,10 @@ pub fn first_holds(place: &Place) {
         );
         assert_eq!(page("limit=1&offset=1")["servers"][0]["name"], "wx");
         assert_eq!(page("name=wy")["total"], 1);
+        // What is no longer in force is compared with what is, whatever its request says.
+        let (status, asked) = registry.post("/approvals", &request("wx", &good.1, &good));
+        assert_eq!((status, &asked["recorded_hash"]), (201, &json!(evil.1)), "{asked}");
+        assert!(asked["diff"].as_str().unwrap().contains("~ changed tool 'get'"), "{asked}");
         let (log, code) = registry.ask(&["log"]);
         assert_eq!(code, 0, "{log}");
         for part in [

@@ -141,6 +141,7 @@ pub fn register(
     if !keep {
         supersede(ledger, submission, who, times)?;
     }
+    compare_again(ledger, &submission.name)?;
     required(reads::record(ledger.db, &submission.name, &submission.hash)?)
 }
 
@@ -264,13 +265,6 @@ pub fn request(
     {
         return Err(Refusal::TooMany("too many pending approval requests"));
     }
-    // The difference for the person who decides is computed here, because a submitted one may say anything.
-    let recorded = "SELECT interface FROM servers WHERE name = $1 AND (hash = $2 OR status = 'current') \
-                    ORDER BY CASE WHEN hash = $2 THEN 0 ELSE 1 END, id DESC LIMIT 1";
-    let recorded_hash = request.recorded.clone().unwrap_or_default();
-    let recorded = ledger.db.rows(recorded, &[name.clone(), Value::text(recorded_hash)])?;
-    let before = recorded.first().and_then(|row| row.first()).map_or("", Value::as_text);
-    let diff = difference(&components(before), &submission.components);
     let id = reads::first(&ledger.db.rows("SELECT COALESCE(MAX(id), 0) FROM approvals", &[])?) + 1;
     ledger.db.change(
         "INSERT INTO approvals (id, name, recorded_hash, new_hash, new_interface, summary, size, diff, submitted_diff, \
@@ -283,14 +277,34 @@ pub fn request(
             Value::text(&submission.interface),
             Value::text(&submission.summary),
             Value::Int(length(&submission.interface)),
-            Value::text(diff),
+            Value::text(""),
             Value::text(&request.diff),
             Value::text(&times.now),
             Value::text(&times.answer_by),
         ],
     )?;
     ledger.note(who, times, "asked", (&submission.name, &submission.hash), &format!("approval {id}"))?;
+    compare_again(ledger, &submission.name)?;
     required(reads::approval(ledger.db, id, &times.now)?)
+}
+
+/// Compares the requests that wait for a person with what is in force now, whatever their authors said of it.
+fn compare_again(ledger: &mut Ledger<'_>, name: &str) -> Result<(), DbError> {
+    let current =
+        "SELECT hash, interface FROM servers WHERE name = $1 AND status = 'current' ORDER BY id DESC LIMIT 1";
+    let current = ledger.db.rows(current, &[Value::text(name)])?;
+    let [hash, interface] = [0, 1].map(|at| current.first().and_then(|row| row.get(at)).map(Value::as_text));
+    let before = components(interface.unwrap_or_default());
+    let waiting = "SELECT id, new_interface FROM approvals WHERE name = $1 AND status = 'pending'";
+    for row in ledger.db.rows(waiting, &[Value::text(name)])? {
+        let [id, wanted] = row.as_slice() else { continue };
+        let diff = difference(&before, &components(wanted.as_text()));
+        ledger.db.change(
+            "UPDATE approvals SET recorded_hash = COALESCE($1, recorded_hash), diff = $2 WHERE id = $3",
+            &[Value::optional(hash), Value::text(diff), id.clone()],
+        )?;
+    }
+    Ok(())
 }
 
 /// The canonical texts in a stored interface.
@@ -345,6 +359,7 @@ pub fn decide(
         if !remark.keep {
             supersede(ledger, &submission, who, times)?;
         }
+        compare_again(ledger, &submission.name)?;
     }
     Ok(row)
 }
@@ -370,6 +385,7 @@ pub fn revoke(
             &[Value::text(name), Value::text(hash)],
         )?;
         ledger.note(who, times, "revoked", (name, hash), &remark.reason)?;
+        compare_again(ledger, name)?;
         revoked.extend(reads::record(ledger.db, name, hash)?);
     }
     if revoked.is_empty() {

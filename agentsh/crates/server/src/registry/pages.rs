@@ -13,12 +13,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use crate::registry::routes::{App, Shared, whole};
+use crate::registry::routes::{App, Shared, within};
 use agentsh_registrar::body::DecisionNote;
 use agentsh_registrar::changes::{self, Requester};
 use agentsh_registrar::refusal::Refusal;
 use agentsh_registrar::{catalogue, shown};
 
+/// Longest form, in bytes: a reason whose bytes are all escaped, and a token.
+const MAX_FORM: usize = 16 << 10;
 /// Longest reason, in bytes.
 const MAX_REASON: usize = 4 << 10;
 
@@ -71,7 +73,8 @@ async fn decide(
     body: Body,
 ) -> Result<Response, PageError> {
     let known = app.operators.of(&headers)?;
-    let bytes = whole(&app, &headers, body).await?;
+    // Its token is inside, so anybody may send one: it takes no place of a registration.
+    let bytes = within(MAX_FORM, body).await?;
     let form = Form::read(&headers, &bytes);
     let who = match known {
         Some(name) => name,

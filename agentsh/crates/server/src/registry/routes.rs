@@ -210,9 +210,14 @@ pub(crate) async fn whole(app: &App, headers: &HeaderMap, body: Body) -> Result<
         return Err(too_large());
     }
     let _place = app.bodies.acquire().await;
-    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY)).await {
+    within(MAX_BODY, body).await
+}
+
+/// A body of at most `most` bytes that arrives in time.
+pub(crate) async fn within(most: usize, body: Body) -> Result<Bytes, Refusal> {
+    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, most)).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => Err(too_large()),
+        Ok(Err(_)) => Err(Refusal::TooLarge(format!("a body has at most {most} bytes"))),
         Err(_) => Err(Refusal::Contradiction("the body did not arrive in time".into())),
     }
 }

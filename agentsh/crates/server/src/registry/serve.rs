@@ -92,7 +92,7 @@ async fn opened(database: Database) -> Result<(Pool, Writer), ServeError> {
 /// Why the registry does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("an open registry must listen on a loopback address, not on {0}")]
+    #[error("an open registry must listen on a loopback address, and not behind a proxy: {0}")]
     OpenToOthers(SocketAddr),
     #[error("{0} is not a loopback address: a proxy must terminate TLS (--behind-proxy)")]
     NoTls(SocketAddr),
@@ -118,13 +118,12 @@ impl Server {
     /// Options that would let strangers decide, an address in use, a database that cannot be opened.
     pub async fn open(options: Options) -> Result<Self, ServeError> {
         let listen = options.listen;
-        if !listen.ip().is_loopback() {
-            if options.open {
-                return Err(ServeError::OpenToOthers(listen));
-            }
-            if !options.behind_proxy {
-                return Err(ServeError::NoTls(listen));
-            }
+        // Behind a proxy everybody has an address of this machine.
+        if options.open && (options.behind_proxy || !listen.ip().is_loopback()) {
+            return Err(ServeError::OpenToOthers(listen));
+        }
+        if !options.behind_proxy && !listen.ip().is_loopback() {
+            return Err(ServeError::NoTls(listen));
         }
         let listener = TcpListener::bind(listen).await.map_err(|error| ServeError::Listen(listen, error))?;
         let address = listener.local_addr().map_err(|error| ServeError::Listen(listen, error))?;
