@@ -253,18 +253,25 @@ impl Precompute for ContentScan {
             }
             SubjectKind::Call { arguments: Some(arguments), .. } => {
                 self.arguments(subject, arguments, Vec::new(), report);
+                self.secrets.find_fixed(subject, arguments, true, report);
             }
+            SubjectKind::Around { rest, .. } => self.secrets.find_fixed(subject, rest, false, report),
             SubjectKind::Request { method: "prompts/get" | "completion/complete", params: Some(params) } => {
-                for name in ["arguments", "argument"] {
-                    if let Some((at, value)) = member(params, name) {
+                for (at, (raw, value)) in params.as_object().unwrap_or_default().iter().enumerate() {
+                    let is_text = matches!(&*agentsh_base::json::unescape(raw), "arguments" | "argument");
+                    if is_text {
                         self.arguments(subject, value, vec![at], report);
                     }
+                    self.secrets.find_fixed(subject, value, is_text, report);
                 }
             }
             // The parameters of other requests are names, so they are searched and not changed.
-            SubjectKind::Request { params: Some(params), .. } if self.policy.arguments != OnFinding::Off => {
-                let (scan, rule) = (scan::scan_outbound(params), self.policy.rule("arguments"));
-                tell(subject, &scan, self.policy.arguments, &rule, "its argument", report);
+            SubjectKind::Request { params: Some(params), .. } => {
+                if self.policy.arguments != OnFinding::Off {
+                    let (scan, rule) = (scan::scan_outbound(params), self.policy.rule("arguments"));
+                    tell(subject, &scan, self.policy.arguments, &rule, "its argument", report);
+                }
+                self.secrets.find_fixed(subject, params, false, report);
             }
             SubjectKind::Result { answer, .. } => {
                 for (name, what) in [("result", "its result"), ("error", "its error")] {
@@ -350,3 +357,6 @@ fn kebab(category: Category) -> String {
         _ => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,6 +89,18 @@ impl Registered {
     }
 }
 
+/// Requests that use nothing of a server: its handshake, its listings, which are judged entry by entry, and its notices.
+const OF_CONNECTION: [&str; 8] = [
+    "initialize",
+    "server/discover",
+    "ping",
+    "tools/list",
+    "prompts/list",
+    "resources/list",
+    "resources/templates/list",
+    "logging/setLevel",
+];
+
 impl Check for Registered {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         let Some(settings) = &self.0.settings else { return };
@@ -97,11 +109,7 @@ impl Check for Registered {
             SubjectKind::Offer { kind: Offer::Template, .. } => None,
             SubjectKind::Definition { hash, .. } | SubjectKind::Offer { hash, .. } => Some(hash),
             SubjectKind::Call { hash, .. } => hash,
-            SubjectKind::Request { method, .. }
-                if method.starts_with("prompts/get") || method == "resources/read" =>
-            {
-                None
-            }
+            SubjectKind::Request { method, .. } if !OF_CONNECTION.contains(&method) => None,
             _ => return,
         };
         let mut servers = self.0.servers.borrow_mut();
@@ -186,6 +194,22 @@ mod tests {
         assert!(!is_refused(&registered, call(Some("a"))) && !is_refused(&registered, call(None)));
         assert!(is_refused(&registered, call(Some("b"))));
         assert!(registered.has_seen(&server(), "a") && !registered.has_seen(&server(), "b"));
+    }
+
+    #[test]
+    fn server_that_was_not_verified_gets_no_request_but_those_of_its_connection() {
+        let registered = registered();
+        let request = |method| SubjectKind::Request { method, params: None };
+        let used = ["prompts/get", "resources/read", "completion/complete", "resources/subscribe", "x/y"];
+        registered.note(
+            &server(),
+            &seen(&[]),
+            RegistryStatus::Bad { why: "changed".to_owned(), always: true },
+        );
+        assert!(used.iter().all(|method| is_refused(&registered, request(method))));
+        assert!(OF_CONNECTION.iter().all(|method| !is_refused(&registered, request(method))));
+        registered.note(&server(), &seen(&[]), RegistryStatus::Good);
+        assert!(!used.iter().any(|method| is_refused(&registered, request(method))));
     }
 
     #[test]

@@ -8,10 +8,11 @@ use sha2::{Digest, Sha256};
 
 use agentsh_base::json::Json;
 use agentsh_base::types::RuleRef;
-use agentsh_guard::{Finding, Outcome, Reason, Severity, Subject, Verdict};
+use agentsh_guard::{Finding, Outcome, Reason, Report, Severity, Subject, Verdict};
 use agentsh_policy::{CREDENTIALS, CustomSecret, OnSecret, Ruled, SecretPolicy, kind_word};
 
 use agentsh_scan::{Channel, Scan};
+use agentsh_secrets::certain::find_in_views;
 
 use super::{MAX_COUNT, Text};
 
@@ -96,6 +97,29 @@ impl Secrets {
             }
         }
         found
+    }
+
+    /// Secrets in parts of a message to a server that cannot be changed, because they name something: members' names, and,
+    /// without `names_only`, all texts. What would get a tag is refused.
+    pub fn find_fixed(&self, subject: &Subject<'_>, value: &Json<'_>, names_only: bool, report: &mut Report) {
+        if !self.policy.looks(true) {
+            return;
+        }
+        let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+        super::custom::texts(value, &mut String::new(), &mut |pointer, text, is_name| {
+            if names_only && !is_name {
+                return;
+            }
+            for secret in find_in_views(text) {
+                let (action, rule) = self.policy.action(secret.kind, true);
+                let action = if action == OnSecret::Redact { OnSecret::Block } else { action };
+                let hash = || self.hash(secret.kind, text.get(secret.value.clone()).unwrap_or_default());
+                note(&mut seen, secret.kind, action, &rule, 1, || (pointer.to_owned(), hash()));
+            }
+        });
+        let text = Text { value, path: Vec::new(), channel: Channel::Outbound, what: "its message" };
+        let counted = seen.into_iter().filter(|(_, seen)| seen.action != OnSecret::Off).take(MAX_COUNT);
+        counted.for_each(|(kind, seen)| report.find(finding(subject, &kind, seen, &text)));
     }
 
     /// Kinds of the policy's own.
