@@ -54,6 +54,19 @@ fn a_commit_has_the_name_of_its_user() {
     }
 }
 
+/// Stubs are ignored besides them.
+#[test]
+fn files_that_the_user_has_git_ignore_are_ignored_inside() {
+    for (_, place) in repositories() {
+        place.write(place.home.join(".config/git/ignore"), "*.log");
+        // A stub is made for what the user has.
+        std::fs::create_dir_all(place.home.join(".claude")).unwrap();
+        place.write(place.project.join("a.log"), "x");
+        let outcome = inside(&place, &place.project, "git status --short; ls -A").expect_code(0);
+        assert!(!outcome.stdout.contains("?? ") && outcome.stdout.contains(".claude"), "{outcome}");
+    }
+}
+
 /// cargo makes no repository in one that libgit2 sees.
 #[test]
 fn libgit2_sees_the_repository() {

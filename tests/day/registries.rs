@@ -3,7 +3,7 @@
 
 use crate::support::forge::{authority, forge};
 use crate::support::sandbox::{Kind, Sandbox};
-use crate::support::{Mode, Place, no, yes};
+use crate::support::{Mode, Outcome, Place, no, yes};
 
 fn sandbox(mode: Mode, backend: &'static str) -> Sandbox {
     let sandbox = Sandbox { place: Place::new(mode).online().policed_by(backend), kind: Kind::Agent };
@@ -52,6 +52,31 @@ fn project_registry_is_allowed_for_reading() {
             let first = blocked.iter().find(|event| event["reason"] == "request-not-allowed").unwrap();
             assert!(first["rule"]["file"].as_str().unwrap().ends_with(".npmrc"), "{first}");
         }
+    }
+}
+
+/// A package of the user's own registry must not come from another one.
+#[test]
+fn package_managers_use_the_users_registries() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        place.write(
+            place.home.join(".npmrc"),
+            "@own:registry=https://npm.example/own/\nsave-exact=true\n//npm.example/own/:_authToken=npm_secret\n\
+             @other:registry=https://user:word@npm.example/\n",
+        );
+        place.write(
+            place.home.join(".config/pip/pip.conf"),
+            "[global]\nindex-url = https://pip.example/simple\nextra-index-url = https://user:word@pip.example/\n",
+        );
+        place.set("UV_INDEX_URL", "https://uv.example/simple");
+        place.set("PIP_EXTRA_INDEX_URL", "https://user:word@pip.example/simple");
+        let script = "cat ~/.npmrc ~/.config/pip/pip.conf; echo $UV_INDEX_URL $PIP_EXTRA_INDEX_URL";
+        let words = ["run", "--quiet", "--", "sh", "-c", script];
+        let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(0);
+        let expected = "@own:registry=https://npm.example/own/\nsave-exact=true\n[global]\n\
+                        index-url = https://pip.example/simple\nhttps://uv.example/simple\n";
+        assert_eq!(outcome.stdout, expected, "{outcome}");
     }
 }
 

@@ -35,6 +35,18 @@ fn programs_on_path_work_inside() {
     }
 }
 
+/// Agents start their commands with a login shell, whose profile sets a PATH of the system alone.
+#[test]
+fn login_shell_has_the_path_of_the_user() {
+    let place = place(Mode::Invoker);
+    let outcome =
+        inside(&place, "echo \"$PATH\"; bash -lc 'echo \"$PATH\"'; sh -lc 'echo \"$PATH\"'").expect_code(0);
+    let mut lines = outcome.stdout.lines();
+    let own = lines.next().unwrap();
+    assert!(own.contains(place.home.to_str().unwrap()) && lines.clone().count() == 2, "{outcome}");
+    assert!(lines.all(|line| line == own), "{outcome}");
+}
+
 #[test]
 fn toolchain_is_read_only_and_its_credentials_are_hidden() {
     for mode in Mode::all() {

@@ -1,8 +1,6 @@
 //! Starts the sandbox of the agent or of one server.
 
-use std::ffi::{OsStr, OsString};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -102,10 +100,6 @@ pub async fn assemble<T, E: From<SpawnError>>(
         })?;
     }
     let kept = before(&mut layout).inspect(|_| context.host.forget_listings())?;
-    let added: Vec<OsString> = std::mem::take(&mut layout.env).into_iter().map(Into::into).collect();
-    let name = |text: &OsStr| text.as_bytes().split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
-    program.env.retain(|known| !added.iter().any(|added| name(added) == name(known)));
-    program.env.extend(added);
     Ok((finish(context, begun, spec, handles, program, layout, place).await?, kept))
 }
 

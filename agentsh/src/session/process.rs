@@ -65,7 +65,6 @@ pub async fn start(
     let args = redact::arguments(&args.collect::<Vec<_>>());
     let cgroup = session.next_cgroup();
     let assembled = launch::assemble(context, spec, handles, &cgroup, |layout| {
-        layout.env.retain(|assignment| resolved.leaves(assignment.as_ref()));
         layout.refused.iter().for_each(|(path, why)| lacks(path, why));
         // Before the stubs, which may be in a pinned directory.
         resolved.unchanged_since().map_err(ProcessError::Changed)?;

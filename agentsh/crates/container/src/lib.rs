@@ -79,7 +79,7 @@ impl ContainerFiles {
             None => rules,
         };
         place.sockets = sockets;
-        place.tell(program, layout, home.as_deref());
+        place.tell(program, home.as_deref());
         Ok(place)
     }
 
@@ -138,10 +138,9 @@ impl ContainerFiles {
     }
 
     /// The program is told where its own files are.
-    fn tell(&self, program: &mut Program, layout: &mut Layout, home: Option<&Path>) {
+    fn tell(&self, program: &mut Program, home: Option<&Path>) {
         let own = self.own();
         let own = own.to_string_lossy();
-        layout.env.iter_mut().for_each(|value| *value = value.replace(OWN_DIRECTORY, &own));
         for value in program.argv.iter_mut().chain(&mut program.env) {
             // A value that is not UTF-8 was not made here.
             if let Some(text) = value.to_str().filter(|text| text.contains(OWN_DIRECTORY)) {

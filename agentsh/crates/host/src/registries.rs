@@ -12,7 +12,7 @@ use agentsh_base::small_file;
 use agentsh_base::types::RuleRef;
 use agentsh_policy::{HostRule, NetworkPolicy, NetworkRule, Precedence, RequestRule, Ruled, domain};
 use agentsh_sandbox::host::{Host, PathKind};
-use agentsh_sandbox::spec::{Contribution, Feature};
+use agentsh_sandbox::spec::{Contribution, EnvChange, Feature, File};
 
 use crate::project_sources::ApprovedSources;
 use crate::users_networks::users_networks;
@@ -20,6 +20,11 @@ use crate::{Context, apt, go_modules, host_programs};
 
 /// Maximum size of one configuration file.
 const MAX_BYTES: u64 = 1 << 20;
+/// Variables that name registries.
+const NPM_VARIABLES: &[&str] = &["npm_config_registry", "NPM_CONFIG_REGISTRY", "YARN_REGISTRY"];
+const PYTHON_VARIABLES: &[&str] =
+    &["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"];
+
 /// Requests that only read.
 const READ_ONLY_REQUESTS: [&str; 2] = ["GET /**", "HEAD /**"];
 
@@ -94,6 +99,9 @@ pub fn contribution(
     known_sources: &ApprovedSources,
 ) -> Contribution {
     let mut part = Contribution::new(Feature::Registries);
+    // Without them a name of the user's own registry would be looked up in another one.
+    part.files = settings(context);
+    part.environment = variables_of_registries(context);
     let mut known = BTreeSet::new();
     // Read once: a look for each name costs more.
     let directories = BTreeSet::from([&context.project, &context.directory]);
@@ -168,7 +176,7 @@ fn reading(address: &str, rule: &RuleRef) -> Option<NetworkRule> {
 
 /// The user's own configuration first: `registry=` and `@scope:registry=`. Without a `registry` what npm has built in.
 fn npm(context: &Context) -> Vec<RegistryAddress> {
-    let mut found = variables(context, &["npm_config_registry", "NPM_CONFIG_REGISTRY", "YARN_REGISTRY"]);
+    let mut found = variables(context, NPM_VARIABLES);
     let mut has_default = !found.is_empty();
     let files = [context.home.join(".npmrc"), "/etc/npmrc".into(), "/usr/etc/npmrc".into()];
     for file in files.into_iter().filter(|file| !context.host.is_missing(file)) {
@@ -210,17 +218,56 @@ pub fn npm_paths(context: &Context, place: &str) -> BTreeSet<String> {
     paths.filter(is_plain).collect()
 }
 
-/// Only the registries that the user's own npm configuration names, read as npm does.
+/// The hosts of the user's npm registries.
+#[must_use]
+pub fn npm_hosts(context: &Context) -> Vec<String> {
+    let urls = npm(context).into_iter().filter_map(|found| Url::parse(&found.url).ok());
+    urls.filter_map(|url| url.host_str().map(str::to_owned)).collect()
+}
+
+/// The user's own configuration of npm, without what may be a secret or names a file of one.
 #[must_use]
 pub fn of_npmrc(context: &Context) -> String {
-    let text = read(&context.home.join(".npmrc"));
-    let is_registry = |line: &&str| {
-        let key = line.split('=').next().unwrap_or_default().trim();
-        let place = line.split_once("://").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
-        // With a password in it, it would be a credential.
-        (key == "registry" || key.starts_with('@') && key.ends_with(":registry")) && !place.contains('@')
+    without_secrets(&read(&context.home.join(".npmrc")))
+}
+
+/// The lines of a configuration that neither name a secret, a certificate or a key, nor hold an address with a password.
+fn without_secrets(text: &str) -> String {
+    const NAMES: [&str; 9] =
+        ["auth", "token", "passw", "secret", "username", "cert", "key", "cafile", "userconfig"];
+    let is_plain = |line: &&str| {
+        let name = line.split('=').next().unwrap_or_default().to_ascii_lowercase();
+        let has_user = line
+            .split("://")
+            .skip(1)
+            .any(|rest| rest.split(['/', '"', '\'', ' ']).next().is_some_and(|place| place.contains('@')));
+        !NAMES.iter().any(|part| name.contains(part))
+            && !has_user
+            && agentsh_secrets::certain::find(line).is_empty()
     };
-    text.lines().filter(is_registry).fold(String::new(), |text, line| text + line + "\n")
+    text.lines().filter(is_plain).fold(String::new(), |text, line| text + line + "\n")
+}
+
+/// Files of package managers that say where packages come from, below the home as the sandbox has it.
+fn settings(context: &Context) -> Vec<File> {
+    let files = [
+        (context.home.join(".npmrc"), ".npmrc"),
+        (context.config.join("pip/pip.conf"), ".config/pip/pip.conf"),
+        (context.home.join(".pip/pip.conf"), ".pip/pip.conf"),
+        (context.config.join("uv/uv.toml"), ".config/uv/uv.toml"),
+    ];
+    let there = files.into_iter().filter(|(file, _)| !context.host.is_missing(file));
+    let kept = there.map(|(file, inside)| (inside, without_secrets(&read(&file))));
+    let told = kept.filter(|(_, text)| !text.trim().is_empty());
+    told.map(|(inside, text)| File::new(context.home.join(inside), text, 0o600)).collect()
+}
+
+/// The same of variables.
+fn variables_of_registries(context: &Context) -> Vec<EnvChange> {
+    let known = NPM_VARIABLES.iter().chain(PYTHON_VARIABLES);
+    let values = known.filter_map(|name| Some((name, context.env.get(*name)?)));
+    let plain = values.filter(|(_, value)| !without_secrets(value).is_empty());
+    plain.map(|(name, value)| EnvChange::Default((*name).to_owned(), value.clone())).collect()
 }
 
 /// Whether the project uses cargo, and the user's cargo knows no registry yet.
@@ -268,10 +315,7 @@ fn cargo(context: &Context) -> Vec<RegistryAddress> {
 
 /// `index-url` of pip and uv, else what pip has built in.
 fn python(context: &Context) -> Vec<RegistryAddress> {
-    let mut found = variables(
-        context,
-        &["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"],
-    );
+    let mut found = variables(context, PYTHON_VARIABLES);
     let files = [
         context.config.join("pip/pip.conf"),
         context.home.join(".pip/pip.conf"),

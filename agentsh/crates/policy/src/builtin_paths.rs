@@ -465,6 +465,9 @@ pub const HOME_READ_ONLY: &[(&str, &str)] = &[
     (".config/pip/pip.conf", "sets where packages come from"),
 ];
 
+/// What git ignores in all repositories of a user; in the home.
+pub const GIT_IGNORE: &str = ".config/git/ignore";
+
 /// At the top of the project.
 pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = &[
     runs(".git/hooks", Kind::Dir, "git runs the hooks in it"),

@@ -29,8 +29,6 @@ pub struct Layout {
     pub executable: Executable,
     /// The mounts in whose place a copy may be shown.
     pub copied: BTreeMap<PathBuf, SmallTree>,
-    /// Variables that the program gets in addition to its own, `NAME=VALUE`.
-    pub env: Vec<String>,
     /// Guarded paths that do not exist: the session creates stubs for the run.
     pub stubs: Vec<(PathBuf, Stub)>,
     /// Grants without effect because of a mask or a missing file, with the reason.
@@ -99,7 +97,7 @@ pub fn layout(spec: &SandboxSpec, host: &dyn Host) -> Layout {
     out.program(spec);
     out.links(&spec.placed);
     out.generated(spec);
-    out.unlisted(spec);
+    out.ignore_stubs();
     out.one_temporary_directory();
     out.landlock(&spec.process);
     out.elsewhere(&spec.placed.beyond_landlock);
@@ -354,9 +352,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Excludes the stubs from git's untracked files inside.
-    fn unlisted(&mut self, spec: &SandboxSpec) {
-        let Some(count) = spec.git_settings() else { return };
+    /// Adds the stubs to the file of names that git ignores in all of the user's repositories.
+    fn ignore_stubs(&mut self) {
         // git ignores sockets; `git clean` and `git stash -u` remove empty directories.
         let is_empty = |(path, kind): &&(PathBuf, Stub)| match (self.host.look(path), kind) {
             (None, Stub::Directory) => true,
@@ -371,16 +368,17 @@ impl Builder<'_> {
         let empty = listed.filter(is_empty);
         let names: Vec<String> =
             empty.filter_map(|(path, _)| Some(path.file_name()?.to_str()?.to_owned() + "\n")).collect();
+        let list = self.rules.home.join(builtin_paths::GIT_IGNORE);
         if names.is_empty() {
             return;
         }
-        let list = Path::new(OWN_DIRECTORY).join("gitignore");
-        self.layout.env.extend([
-            format!("GIT_CONFIG_COUNT={}", count + 1),
-            format!("GIT_CONFIG_KEY_{count}=core.excludesFile"),
-            format!("GIT_CONFIG_VALUE_{count}={}", list.display()),
-        ]);
-        self.push(list, NodeContent::File { content: names.concat().into_bytes(), mode: 0o444 });
+        let content = names.concat().into_bytes();
+        let own = self.layout.mounts.iter_mut().rev().find(|mount| mount.target == list);
+        if let Some(Mount { what: NodeContent::File { content: before, .. }, .. }) = own {
+            before.extend([b"\n", &*content].concat());
+        } else if self.is_private(&list) {
+            self.push(list, NodeContent::File { content, mode: 0o644 });
+        }
     }
 
     /// Whether a path, as written or resolved, is below a project in review mode.

@@ -205,28 +205,28 @@ fn stubs_reserve_missing_files_that_would_run_later() {
 }
 
 #[test]
-fn git_ignores_stubs_unless_configured_otherwise() {
-    let list = format!("{OWN_DIRECTORY}/gitignore");
+fn git_ignores_stubs_besides_what_the_user_has_it_ignore() {
+    let list = "/home/u/.config/git/ignore";
     let signs = ["/home/u/.claude/", "/home/u/.vscode/"];
-    let layout = spec(|spec| spec.paths.with_stub = [Path::new(PROJECT).join(".mcp.json")].into())(&signs);
-    let Some(NodeContent::File { content, .. }) = at(&layout, &list) else { panic!("{:?}", layout.mounts) };
-    let names = String::from_utf8(content.clone()).unwrap();
-    assert!(names.lines().any(|name| name == ".claude"), "{names}");
-    // A socket is seen by no git.
-    assert!(!names.contains(".mcp.json"), "{names}");
-    assert!(layout.env.contains(&format!("GIT_CONFIG_VALUE_0={list}")));
-    let with = |key: &'static str| {
-        let each = [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", key)];
-        spec(move |spec| {
-            spec.environment.extend(each.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        })(&signs)
+    let names = |layout: &Layout| match at(layout, list) {
+        Some(NodeContent::File { content, .. }) => String::from_utf8(content.clone()).unwrap(),
+        other => panic!("{other:?}"),
     };
-    let layout = with("core.excludesfile");
-    assert!(layout.env.is_empty() && at(&layout, &list).is_none());
-    let names = ["GIT_CONFIG_COUNT=2".to_owned(), format!("GIT_CONFIG_VALUE_1={list}")];
-    assert!(names.iter().all(|name| with("user.name").env.contains(name)));
-    // If there is none, git gets no setting.
-    assert!(spec(|_| {})(&[]).env.is_empty());
+    let with_stub =
+        |spec: &mut SandboxSpec| spec.paths.with_stub = [Path::new(PROJECT).join(".mcp.json")].into();
+    let stubs = names(&spec(with_stub)(&signs));
+    assert!(stubs.lines().any(|name| name == ".claude"), "{stubs}");
+    // A socket is seen by no git.
+    assert!(!stubs.contains(".mcp.json"), "{stubs}");
+    let own = File::new(list.into(), b"*.log".to_vec(), 0o644);
+    let both = names(&spec(|spec| spec.placed.files.push(own.clone()))(&signs));
+    assert!(both.starts_with("*.log\n") && both.lines().any(|name| name == ".claude"), "{both}");
+    // The directory that the policy shows there stays as it is.
+    let shown = grant("/home/u/.config", Access::ReadWrite);
+    let layout =
+        spec(|spec| spec.paths.grants.push(shown.clone()))(&[&signs[..], &["/home/u/.config/"]].concat());
+    assert!(at(&layout, list).is_none());
+    assert!(at(&spec(|_| {})(&[]), list).is_none());
 }
 
 #[test]

@@ -253,14 +253,4 @@ impl SandboxSpec {
         let text = self.environment.iter().map(|(name, value)| format!("{name}={value}").into());
         text.chain(self.process.raw_environment.iter().cloned()).collect()
     }
-
-    /// How many settings of git the environment has. None: one of them names the ignored files, which stays.
-    #[must_use]
-    pub fn git_settings(&self) -> Option<usize> {
-        let names_file = |(name, value): (&String, &String)| {
-            name.starts_with("GIT_CONFIG_KEY_") && value.eq_ignore_ascii_case("core.excludesFile")
-        };
-        let count = self.environment.get("GIT_CONFIG_COUNT").map_or(Ok(0), |count| count.parse());
-        count.ok().filter(|_| !self.environment.iter().any(names_file))
-    }
 }

@@ -130,6 +130,18 @@ impl Builder<'_> {
         for file in &spec.placed.files {
             self.push(&file.path, NodeContent::File { content: file.content.clone(), mode: file.mode });
         }
+        // Debian's /etc/profile sets a PATH of the system alone; the user's own profile, which adds to it, is not shown.
+        let profile = self.rules.home.join(".profile");
+        if let Some(path) = spec.environment.get("PATH").filter(|_| self.is_private(&profile)) {
+            let content = format!("PATH='{}'\nexport PATH\n", path.replace('\'', "'\\''")).into_bytes();
+            self.push(profile, NodeContent::File { content, mode: 0o644 });
+        }
+    }
+
+    /// Whether nothing of the host is shown at a path, and no generated file.
+    pub(super) fn is_private(&self, path: &Path) -> bool {
+        let above = self.layout.mounts.iter().rev().find(|mount| path.starts_with(&mount.target));
+        above.is_some_and(|mount| matches!(mount.what, NodeContent::Tmpfs { .. }))
     }
 
     pub(super) fn elsewhere(&mut self, shown: &[RelocatedPath]) {

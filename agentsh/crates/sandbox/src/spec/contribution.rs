@@ -62,7 +62,7 @@ impl Feature {
     /// The user granted the path, so no generated file covers it.
     #[must_use]
     pub fn yields_to_grants(self) -> bool {
-        matches!(self, Self::GitIdentity | Self::Credentials | Self::Ssh | Self::Caches)
+        matches!(self, Self::GitIdentity | Self::Registries | Self::Credentials | Self::Ssh | Self::Caches)
     }
 
     /// Whether its files and state lift the built-in masks there.
