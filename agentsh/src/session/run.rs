@@ -30,7 +30,7 @@ use super::run_error::{RunError, exit_code_of};
 use super::signals::{self, Signals, has_terminal, reclaim_terminal};
 use super::suspend::Suspended;
 use agentsh_approvals::guarded_terminal::GuardedTerminal;
-use agentsh_approvals::{Approvals, Terminal};
+use agentsh_approvals::{Approvals, BackgroundHosts, Terminal};
 use agentsh_broker::{credentials, ssh};
 use agentsh_model::hosted::Reachable;
 use agentsh_model::{Model, Wire};
@@ -39,7 +39,7 @@ use super::{
     RemoveOnDrop, Session, SessionError, SessionOptions, committed, configured, go_modules, grants, network,
     pinning, project_sources, remotes, review_mode, skill_pins, socket_directory, specify, unknown_agent,
 };
-use agentsh_host::{Facts, Record};
+use agentsh_host::{Facts, Record, registries};
 
 /// The arguments of `run`.
 #[derive(Clone, Debug, Default)]
@@ -313,7 +313,7 @@ async fn start_agent(
         broker: brokered.broker.clone(),
         channel: model.clone().map(|model| model as Rc<dyn agentsh_net::channel::Channel>),
         publish: to_publish(&session.facts, &request.publish),
-        background: kind.background_hosts(launch.argv.first().map_or("", String::as_str)),
+        background: background_hosts(&session.facts, kind, launch.argv.first()),
     };
     let egress = network::open(session, None, &spec.network, of_agent)
         .await
@@ -347,6 +347,15 @@ async fn start_agent(
     // While the agent loads, because a short one would have to wait at its end.
     session.record.journal.flush_now();
     Ok(AgentResources { process, layers: Layers::new(layer, caches), keys })
+}
+
+fn background_hosts(facts: &Facts, kind: Kind, program: Option<&String>) -> Rc<BackgroundHosts> {
+    let hosts = kind.background_hosts(program.map_or("", String::as_str));
+    let mut at_start: Vec<String> = hosts.at_start.iter().map(|host| (*host).to_owned()).collect();
+    if hosts.asks_npm {
+        at_start.extend(registries::npm_hosts(&facts.context));
+    }
+    Rc::new(BackgroundHosts::new(hosts.always, at_start))
 }
 
 /// Ports of the command line override the policy's.

@@ -48,18 +48,22 @@ const ADAPTERS: &[&Adapter] = &[
 ];
 
 /// Hosts that an agent contacts by itself: telemetry, updates, announcements and feature flags.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct BackgroundHosts {
     /// They serve nothing else.
     pub always: &'static [&'static str],
     /// They serve the user's work, too: only what the agent requests of them while it starts is for itself.
     pub at_start: &'static [&'static str],
+    /// It looks for its own newer version in the user's npm registry, which serves the user's work, too.
+    pub asks_npm: bool,
 }
+
+const NO_HOSTS: BackgroundHosts = BackgroundHosts { always: &[], at_start: &[], asks_npm: false };
 
 /// By the name of the agent, or of the program of one without an adapter: as the programs were seen to contact them.
 const BACKGROUND_HOSTS: &[(&str, BackgroundHosts)] = &[
     // The prices of models.
-    ("aider", BackgroundHosts { always: &[], at_start: &["raw.githubusercontent.com"] }),
+    ("aider", BackgroundHosts { at_start: &["raw.githubusercontent.com"], ..NO_HOSTS }),
     (
         "claude",
         BackgroundHosts {
@@ -69,7 +73,7 @@ const BACKGROUND_HOSTS: &[(&str, BackgroundHosts)] = &[
                 "http-intake.logs.us5.datadoghq.com",
                 "statsig.anthropic.com",
             ],
-            at_start: &[],
+            ..NO_HOSTS
         },
     ),
     (
@@ -77,21 +81,25 @@ const BACKGROUND_HOSTS: &[(&str, BackgroundHosts)] = &[
         BackgroundHosts {
             always: &["data.cline.bot", "models.dev", "otel.cline.bot", "us.i.posthog.com"],
             at_start: &["api.cline.bot"],
+            asks_npm: true,
         },
     ),
-    ("cn", BackgroundHosts { always: &[], at_start: &["api.continue.dev"] }),
+    ("cn", BackgroundHosts { at_start: &["api.continue.dev"], ..NO_HOSTS }),
     (
         "codex",
         BackgroundHosts {
             always: &["ab.chatgpt.com", "releases.openai.com"],
             at_start: &["api.github.com", "chatgpt.com", "github.com", "raw.githubusercontent.com"],
+            ..NO_HOSTS
         },
     ),
-    ("copilot", BackgroundHosts { always: &[], at_start: &["api.github.com"] }),
-    ("droid", BackgroundHosts { always: &["telemetry.factory.ai"], at_start: &[] }),
-    ("gemini", BackgroundHosts { always: &["play.googleapis.com"], at_start: &[] }),
-    ("kimi", BackgroundHosts { always: &["telemetry-logs.kimi.com"], at_start: &[] }),
-    ("pi", BackgroundHosts { always: &["pi.dev"], at_start: &[] }),
+    ("copilot", BackgroundHosts { at_start: &["api.github.com"], ..NO_HOSTS }),
+    ("droid", BackgroundHosts { always: &["telemetry.factory.ai"], ..NO_HOSTS }),
+    ("gemini", BackgroundHosts { always: &["play.googleapis.com"], asks_npm: true, ..NO_HOSTS }),
+    ("kimi", BackgroundHosts { always: &["telemetry-logs.kimi.com"], ..NO_HOSTS }),
+    ("opencode", BackgroundHosts { always: &["models.dev"], asks_npm: true, ..NO_HOSTS }),
+    ("pi", BackgroundHosts { always: &["pi.dev"], ..NO_HOSTS }),
+    ("qwen", BackgroundHosts { asks_npm: true, ..NO_HOSTS }),
 ];
 
 /// The adapter of a program.
@@ -165,7 +173,7 @@ impl Kind {
         let typed = program.rsplit('/').next().unwrap_or(program);
         let name = if self.is_unknown() { typed } else { self.name() };
         let of_agent = BACKGROUND_HOSTS.iter().find(|(known, _)| *known == name);
-        of_agent.map_or_else(BackgroundHosts::default, |(_, hosts)| *hosts)
+        of_agent.map_or(NO_HOSTS, |(_, hosts)| *hosts)
     }
 
     pub(super) fn obeyed(self, context: &Context<'_>) -> Vec<PathBuf> {

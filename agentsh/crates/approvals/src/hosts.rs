@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 use agentsh_base::types::RuleRef;
 use agentsh_guard::{Outcome, Reason};
 use agentsh_net::ask::{Answer, Ask};
+use agentsh_store::Journal;
 
 use super::{Approvals, Item, Key};
 
@@ -23,8 +24,38 @@ const MAX_COUNT: usize = 64;
 /// How long an agent starts at least; then until it has opened a connection that a rule allows, to its model first of all.
 const START_PERIOD: Duration = Duration::from_secs(20);
 
-/// Hosts that the agent contacts by itself: those for nothing else, and those for the user's work, too.
-type Background = (&'static [&'static str], &'static [&'static str]);
+/// Hosts that the agent contacts by itself. They are refused without a question.
+#[derive(Debug)]
+pub struct BackgroundHosts {
+    always: Vec<String>,
+    /// Those for the user's work, too: only while the agent starts.
+    at_start: Vec<String>,
+    started: Instant,
+}
+
+impl Default for BackgroundHosts {
+    fn default() -> Self {
+        Self::new(&[], Vec::new())
+    }
+}
+
+impl BackgroundHosts {
+    /// The agent starts now.
+    #[must_use]
+    pub fn new(always: &[&str], at_start: Vec<String>) -> Self {
+        let always = always.iter().map(|host| (*host).to_owned()).collect();
+        Self { always, at_start, started: Instant::now() }
+    }
+
+    /// Whether a request for this host is the agent's own.
+    #[must_use]
+    pub fn has(&self, host: &str, journal: &Journal) -> bool {
+        let contains = |hosts: &[String]| hosts.iter().any(|known| known == host);
+        let has_connected = || journal.summary().connections.values().len() > 0;
+        let is_starting = || self.started.elapsed() < START_PERIOD || !has_connected();
+        contains(&self.always) || contains(&self.at_start) && is_starting()
+    }
+}
 
 /// When a host was last decided about, and how.
 type HostDecision = Option<(Instant, Result<(), agentsh_net::Reason>)>;
@@ -32,22 +63,14 @@ type HostDecision = Option<(Instant, Result<(), agentsh_net::Reason>)>;
 /// Asks about hosts, each once.
 pub struct Hosts {
     approvals: Approvals,
-    /// Refused without a question: always, and while the agent starts.
-    background: Background,
-    started: Instant,
+    background: Rc<BackgroundHosts>,
     known: RefCell<BTreeMap<String, Rc<Mutex<HostDecision>>>>,
 }
 
 impl Hosts {
     #[must_use]
-    pub fn new(approvals: Approvals, background: Background) -> Self {
-        Self { approvals, background, started: Instant::now(), known: RefCell::default() }
-    }
-
-    fn is_starting(&self) -> bool {
-        let Approvals(inner) = &self.approvals;
-        let has_connected = || inner.session.record.journal.summary().connections.values().len() > 0;
-        self.started.elapsed() < START_PERIOD || !has_connected()
+    pub fn new(approvals: Approvals, background: Rc<BackgroundHosts>) -> Self {
+        Self { approvals, background, known: RefCell::default() }
     }
 
     fn place(&self, host: &str) -> Option<Rc<Mutex<HostDecision>>> {
@@ -84,8 +107,8 @@ fn reason(outcome: Outcome, reason: Reason) -> Result<(), agentsh_net::Reason> {
 
 impl Ask for Hosts {
     fn is_background(&self, host: &str) -> bool {
-        let (always, at_start) = self.background;
-        always.contains(&host) || (at_start.contains(&host) && self.is_starting())
+        let Approvals(inner) = &self.approvals;
+        self.background.has(host, &inner.session.record.journal)
     }
 
     fn ask<'a>(&'a self, host: &'a str, port: u16) -> Answer<'a> {

@@ -39,7 +39,7 @@ use agentsh_host::{Facts, Record};
 use agentsh_store::pins::PinStore;
 
 pub use files::FileChange;
-pub use hosts::Hosts;
+pub use hosts::{BackgroundHosts, Hosts};
 pub use lasting::{lasting_line, remember};
 pub use logins::FurtherRights;
 pub use notify::{beside, hint, notice};
