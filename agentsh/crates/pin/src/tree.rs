@@ -207,11 +207,17 @@ impl Walk<'_, '_> {
             .map_err(|source| PinError::io(&shown, source))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory if self.tree.selection.directory(relative) => {
-                self.directory(open_directory(parent, name, &shown)?, relative, depth + 1)
+                match open_directory(parent, name, &shown) {
+                    Err(error) if self.is_of_others(&stat, &error) => Ok(()),
+                    opened => self.directory(opened?, relative, depth + 1),
+                }
             }
             FileType::Directory => Ok(()),
             FileType::RegularFile if self.tree.selection.file(relative) => {
-                let file = file::open_at(parent, name, &shown)?;
+                let file = match file::open_at(parent, name, &shown) {
+                    Err(error) if self.is_of_others(&stat, &error) => return Ok(()),
+                    opened => opened?,
+                };
                 let (digest, stamp) = self.hasher.hash_in_tree(&file, &shown, &self.tree.root)?;
                 self.tree.manifest.insert(relative.to_owned(), hex(&digest));
                 self.tree.files.insert(relative.to_owned(), (stamp, digest));
@@ -224,6 +230,17 @@ impl Walk<'_, '_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What another user keeps from this one beside a script, the script cannot load either.
+    fn is_of_others(&self, stat: &rustix::fs::Stat, error: &PinError) -> bool {
+        let is_denied = match error {
+            PinError::Io { source, .. } | PinError::Unreadable { source, .. } => {
+                source.kind() == std::io::ErrorKind::PermissionDenied
+            }
+            _ => false,
+        };
+        is_denied && self.tree.code().is_some() && stat.st_uid != rustix::process::geteuid().as_raw()
     }
 
     /// Records the target's name and content: the target may be outside the tree, or in a part of it that is not hashed.
