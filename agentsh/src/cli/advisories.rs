@@ -248,6 +248,9 @@ async fn list(sources: Vec<String>, as_json: bool, out: &mut dyn Write) -> Resul
         let about = known_advisories::of(&here.places, &here.policy, asked).await?;
         found.insert((server, scope), about);
     }
+    let started = known.as_ref().map(Database::inventory).transpose().map_err(|error| error.to_string())?;
+    let started = started.unwrap_or_default();
+    let unknown = found.keys().filter(|server| !started.contains_key(*server)).cloned().collect();
     let is_warned = found.values().any(|list| !list.is_empty());
     let printed = match as_json {
         true => {
@@ -257,7 +260,7 @@ async fn list(sources: Vec<String>, as_json: bool, out: &mut dyn Write) -> Resul
                 .collect();
             writeln!(out, "{}", json!({"servers": as_values(&found), "sources": sources}))
         }
-        false => print(&found, &kept, out),
+        false => print(&found, &unknown, &kept, out),
     };
     printed.map_err(|error| error.to_string())?;
     Ok(if is_warned { NO } else { OK })
@@ -278,10 +281,18 @@ fn value_of(one: &Advisory) -> Value {
     })
 }
 
-fn print(found: &ByServer, kept: &[agentsh_advisories::Kept], out: &mut dyn Write) -> std::io::Result<()> {
+fn print(
+    found: &ByServer,
+    unknown: &BTreeSet<(String, String)>,
+    kept: &[agentsh_advisories::Kept],
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
     for ((server, scope), list) in found {
         let of = if scope.is_empty() { String::new() } else { format!(" (of {})", escape::line(scope)) };
         let count = match list.len() {
+            0 if unknown.contains(&(server.clone(), scope.clone())) => {
+                "start it once, then its dependencies are compared too".to_owned()
+            }
             0 => "no advisory".to_owned(),
             1 => "1 advisory".to_owned(),
             many => format!("{many} advisories"),

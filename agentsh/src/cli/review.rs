@@ -356,6 +356,12 @@ fn report_applied(
         let upper = shown(&review.upper());
         writeln!(err, "files changed outside are not overwritten; the session's versions are in {upper}")?;
     }
+    if done.conflicts.iter().any(|(path, _)| path.ends_with(".git/index")) {
+        writeln!(
+            err,
+            "any `git status` outside writes .git/index: `git reset` makes it fit the commit again"
+        )?;
+    }
     if !done.guarded.is_empty() {
         writeln!(
             err,

@@ -129,8 +129,12 @@ fn verdict(policy: &AdvisoryPolicy, found: &Advisory) -> (Action, RuleRef) {
 /// Facts for a server's results, as JSON. None: no warning.
 fn result_notice(found: &[Advisory]) -> Option<Rc<str>> {
     let highest = found.iter().map(|one| one.severity).max()?;
-    let ids: Vec<&str> = found.iter().take(MAX_IDS).map(|one| one.id.as_str()).collect();
-    let about = json!({"active": found.len(), "highest": highest.as_str(), "ids": ids});
+    // One advisory may be about several versions of a package. The worst come first.
+    let mut seen = BTreeSet::new();
+    let mut ids: Vec<&str> = found.iter().map(|one| one.id.as_str()).filter(|id| seen.insert(*id)).collect();
+    let active = ids.len();
+    ids.truncate(MAX_IDS);
+    let about = json!({"active": active, "highest": highest.as_str(), "ids": ids});
     Some(about.to_string().into())
 }
 

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-use agentsh_agents::BackgroundHosts;
 use agentsh_base::remedy;
 use agentsh_base::types::ServerId;
 use agentsh_net::Reason;
@@ -24,7 +23,7 @@ use agentsh_store::{Journal, escape};
 use super::Session;
 use super::port_owners::PortOwners;
 use super::publish::{Published, PublishedPort};
-use agentsh_approvals::Hosts;
+use agentsh_approvals::{BackgroundHosts, Hosts};
 use agentsh_host::{Backend, Facts, outgoing};
 use ebpf_programs::{AttachedPrograms, LoadingPrograms};
 use unanswered::UnansweredWatcher;
@@ -98,7 +97,7 @@ pub struct Egress {
     rules: NetworkPolicy,
     policed: Option<Rc<AttachedPrograms>>,
     services: agentsh_net::Services,
-    background: BackgroundHosts,
+    background: Rc<BackgroundHosts>,
     pub plan: plan::Network,
     /// Ports that this machine can reach.
     pub published: Vec<Published>,
@@ -116,7 +115,7 @@ pub struct AgentNetwork {
     pub channel: Option<Rc<dyn agentsh_net::channel::Channel>>,
     pub publish: Vec<PublishedPort>,
     /// Without a rule they are refused without a question, and only recorded.
-    pub background: BackgroundHosts,
+    pub background: Rc<BackgroundHosts>,
 }
 
 /// Opens the network of one sandbox with its specification's rules: chooses the backend and the namespace's setup.
@@ -167,9 +166,7 @@ pub async fn open(
     let AgentNetwork { approvals, broker, channel, publish, background } = of_agent;
     let ask: Option<Rc<dyn agentsh_net::ask::Ask>> = match approvals {
         _ if session.facts.learns => Some(Rc::new(Learning::default())),
-        Some(approvals) if asks => {
-            Some(Rc::new(Hosts::new(approvals, (background.always, background.at_start))))
-        }
+        Some(approvals) if asks => Some(Rc::new(Hosts::new(approvals, Rc::clone(&background)))),
         _ => None,
     };
     let authority = super::trust::authority(session, rules);
@@ -206,6 +203,12 @@ fn published(
 ) -> Result<Vec<Published>, String> {
     if facts.context.tier == Tier::Container && !asked.is_empty() {
         return Err("cannot publish ports with `--tier container`: programs cannot listen there".to_owned());
+    }
+    let is_written = |port: u16| facts.policy.agent_only.publish.iter().any(|written| written.value == port);
+    if let Some(one) = asked.iter().find(|one| !is_written(one.port))
+        && facts.policy.is_locked("agent.publish")
+    {
+        return Err(format!("cannot publish port {}: your organisation locks `agent.publish`", one.port));
     }
     let taken = Allowlist::new(rules).ports();
     let listen = |one: &PublishedPort| {
@@ -273,7 +276,7 @@ fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>
     let backend = if missing.is_some() { "userns" } else { "ebpf" };
     let got = match network.is_open() {
         false => format!("{backend}: no route and no listener; names are refused"),
-        true => format!("{backend}: no route; names, TLS and HTTP hosts are checked"),
+        true => format!("{backend}: no direct route; DNS, TLS and HTTP host names must be in the allow list"),
     };
     match (chosen, missing) {
         (Backend::Ebpf, Some(why)) => {
@@ -317,11 +320,11 @@ impl Egress {
     pub fn arm(&self, cgroup: &Cgroup) -> Result<Rc<EgressContext<Journal>>, String> {
         let network = &self.session.live.network;
         let session = Rc::clone(&self.session);
-        let background = self.background;
+        let background = Rc::clone(&self.background);
         let on_refusal: agentsh_net::OnRefusal = Rc::new(move |server, refusal| {
             let is_background = match refusal.reason {
                 Reason::TelemetryOrUpdate => true,
-                Reason::NameNotAllowed => background.always.contains(&refusal.host.as_str()),
+                Reason::NameNotAllowed => background.has(&refusal.host, &session.record.journal),
                 _ => false,
             };
             if !is_background {

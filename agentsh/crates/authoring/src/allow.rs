@@ -178,7 +178,7 @@ impl File {
             // Other layers may prevent it: an organisation locks a section, or a test expects something else.
             policy = self.policy(&more, place).map_err(|error| {
                 let why = error.render();
-                let why = why.strip_prefix("error: ").unwrap_or(&why).trim_end().to_owned();
+                let why = why.strip_prefix("error: ").unwrap_or(&why).lines().next().unwrap_or_default();
                 Failure::No(format!("nothing was written: {why}"))
             })?;
             text = more;
@@ -351,7 +351,9 @@ fn host(word: &str, from: Option<ServerId>) -> Result<AllowItem, String> {
         return Err(format!("which port of this machine? write {shown}:PORT"));
     }
     let port = port.unwrap_or(default);
-    let what = format!("{} may connect to {shown}", subject_name(from.as_ref()));
+    // Of an address only the host counts.
+    let host = if word.contains("://") { escape::line(bare) } else { shown.clone() };
+    let what = format!("{} may connect to {host}", subject_name(from.as_ref()));
     if local {
         return Ok(AllowItem { what, from, question: Question::Connect(name.to_owned(), port), piece: None });
     }

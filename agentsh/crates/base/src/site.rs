@@ -28,7 +28,7 @@ impl<'h> BrowserRequest<'h> {
 pub fn same_site(asked: &BrowserRequest<'_>, hosts: &[String]) -> Result<(), &'static str> {
     let host = asked.host.ok_or("a request names its host")?;
     if !hosts.iter().any(|ours| ours.eq_ignore_ascii_case(bare(host))) {
-        return Err("this server is not known by that host name");
+        return Err("the Host header names another server");
     }
     if asked.only_reads {
         return Ok(());

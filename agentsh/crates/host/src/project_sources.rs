@@ -67,7 +67,12 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
     let allowed = taken.iter().filter(|_| agree && !is_first).take(MAX_REPORTED).map(|(kind, source)| {
         format!("{kind} '{}' is allowed in this project from now on", agentsh_store::escape::line(source))
     });
-    let lines = new_source_lines(&blocked, is_first).into_iter().chain(allowed).collect();
+    // A repository on this machine is reached as its directory is.
+    let is_remote = |(kind, source): &&&(&str, String)| {
+        *kind != remotes::KIND || source.contains(':') && !source.starts_with("file:")
+    };
+    let told: Vec<&(&str, String)> = blocked.iter().filter(is_remote).copied().collect();
+    let lines = new_source_lines(&told, is_first).into_iter().chain(allowed).collect();
     if is_first || !taken.is_empty() || (blocked.is_empty() && lists < projects.len()) {
         for project in &projects {
             let known = sources.iter().filter(|source| !blocked.contains(source));

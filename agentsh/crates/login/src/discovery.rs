@@ -139,6 +139,10 @@ pub(crate) async fn described(clients: &Clients, issuer: &str) -> Result<Authori
     let places = believed(ABOUT_ISSUER, issuer, metadata::places_of_issuer(issuer))?;
     for place in places {
         let Some(text) = document(clients, ABOUT_ISSUER, &place).await? else { continue };
+        // A web application may answer every address with its page.
+        if text.trim_ascii_start().starts_with(b"<") {
+            continue;
+        }
         let found = believed(ABOUT_ISSUER, &place, AuthorizationServer::read(&text, issuer))?;
         // The user and secrets must be sent only to addresses as safe as those requested so far.
         for (what, url) in endpoints(&found) {

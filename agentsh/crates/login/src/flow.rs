@@ -185,7 +185,8 @@ pub(crate) async fn ask(
         http_client.send(Method::POST, &target, headers, whole(form.finish())).await.map_err(http)?;
     let answer = bounded(answer).await.map_err(http)?;
     match answer.status.as_u16() {
-        200 => plain(&answer.body),
+        // Some answer 201 to a POST.
+        200 | 201 => plain(&answer.body),
         // The server may answer differently later.
         status @ (429 | 500..) => Err(http(HttpError::Broken(format!("HTTP {status}")))),
         _ => Err(refusal(&answer.body)),

@@ -17,7 +17,7 @@ const PKCE: &str = "S256";
 pub enum InvalidMetadata {
     #[error("it is not a JSON object, or has a duplicate member")]
     NotJson,
-    #[error("its member `{0}` has the wrong type")]
+    #[error("its field `{0}` has the wrong type")]
     Member(String),
     #[error("its `resource` is '{0}', which is not this server")]
     OtherResource(String),

@@ -223,7 +223,7 @@ impl Model {
             .iter()
             .any(|(name, value)| of_head.sees(name.as_str().as_bytes()) || of_head.sees(value.as_bytes()));
         let mut reply = if has_key {
-            let why = "the answer repeats a key that stays outside in a header";
+            let why = "the response contains an API key that the sandbox must not see in a header";
             self.withheld(Provider::OpenAiChat, StatusCode::BAD_GATEWAY, why)
         } else {
             reply

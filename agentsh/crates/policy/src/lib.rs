@@ -108,4 +108,4 @@ pub use sections::telemetry::{EventWebhook, OtlpProtocol, TelemetryPolicy};
 pub use sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy, connect, tool};
 
 /// Why a section of a policy is not in force.
-pub const NO_ENGINE: &str = "this version has no engine for this section yet";
+pub const NO_ENGINE: &str = "this version does not implement this section";

@@ -9,6 +9,7 @@ use super::diagnostic::{PolicyError, Source};
 use super::keys::{Key, Kind, keys};
 use super::locks::Locks;
 use super::model::{PolicyTest, Ruled};
+use super::read::Extends;
 use super::reader::{Here, Reader};
 use super::search::{self, Loaded};
 use super::{narrow, yaml};
@@ -214,8 +215,17 @@ impl Bundle {
         let layer = self.layer().map_err(policy)?;
         let mut narrowed = before.policy.clone();
         let source = Source { name: &layer.file, text: &layer.text };
+        // Another base may open anything, also what no entry of the new one says.
+        let base = |layer: &search::Layer| match &layer.raw.extends {
+            Extends::Below => "",
+            Extends::Nothing(_) => "none",
+            Extends::BuiltIn(name, _) => name,
+        };
+        if base(&layer) != base(&kept.layer().map_err(policy)?) {
+            return Err(BundleError::Widens(format!("{} (by another `extends`)", paths(&held))));
+        }
         let mut raw = layer.raw.clone();
-        raw.extends = super::read::Extends::Below;
+        raw.extends = Extends::Below;
         if let Err(problems) = narrow::merge_narrowed(&mut narrowed, &raw, &held, source) {
             let first = problems.first().map(|problem| format!("line {}: {}", problem.line, problem.message));
             return Err(BundleError::Widens(first.unwrap_or_default()));

@@ -85,7 +85,7 @@ fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut ServerPr
     }
     if profile.packages.is_empty() {
         let help = "write `package: {npm: NAME}` or `package: {pypi: NAME}`";
-        reader.problem(&here, "this profile is for no package", help);
+        reader.problem(&here, "missing key `package`", help);
     }
 }
 

@@ -12,6 +12,8 @@ macro_rules! words {
         }
 
         impl $name {
+            pub const WORDS: &[&str] = &[$($word,)+];
+
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 /// Bytes between two counts that are kept.
-const STEP: usize = 4096;
+const STEP: usize = 256;
 
 /// The texts in which something was found, by pointer. Every place in a text costs the same.
 #[derive(Debug, Default)]

@@ -100,7 +100,7 @@ impl Classifier {
         let is_named = policy.host.as_ref().is_some_and(|named| named.value.eq_ignore_ascii_case(&host));
         if !is_here && !is_named {
             return Err(refused(&format!(
-                "'{host}' is not this machine; to let texts of servers leave for it, add \
+                "'{host}' is not this machine; to send servers' messages to it, add \
                  `sandbox: {{mcp: {{classifier: {{host: \"{host}\"}}}}}}`"
             )));
         }

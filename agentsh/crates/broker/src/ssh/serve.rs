@@ -218,7 +218,7 @@ impl Keys {
             self.record.note(&format!("{what}: {}, by {rule}{change}", escape::line(&detail)));
         } else if number == MAX_REPORTED + 1 {
             let more = match about {
-                RefusalSubject::Key => "the ssh agent refuses more uses of keys",
+                RefusalSubject::Key => "the ssh agent refused more uses of keys",
                 RefusalSubject::Other => {
                     "the ssh agent refused more requests for keys that the policy does not list"
                 }

@@ -155,7 +155,11 @@ impl Guarded {
         let kind = Some(Kind::Directory);
         self.of_top(path, kind).is_some()
             || of_repository(path, kind, trees).is_some()
-            || path.ancestors().any(|above| self.found.contains_key(above))
+            || path.ancestors().any(|above| {
+                // A new directory stands here for what is guarded below it.
+                let is_new = || trees.project.stamp(above).is_ok_and(|before| before.is_none());
+                self.found.contains_key(above) && !(above == path && is_new())
+            })
     }
 
     /// Why a change of this path is guarded.

@@ -13,6 +13,9 @@ const SERVER_INFO: &str =
     concat!(r#"{"name":"agentsh","title":"agentsh proxy","version":""#, env!("CARGO_PKG_VERSION"), "\"}");
 /// The proxy's own capabilities: tools, with list changes.
 const OWN_CAPABILITIES: &[u8] = br#"{"tools":{"listChanged":true}}"#;
+/// What a server that has not answered yet may have: a client asks for nothing that was not announced at the start.
+const ALL_CAPABILITIES: &[u8] = br#"{"tools":{"listChanged":true},"prompts":{"listChanged":true},
+    "resources":{"subscribe":true,"listChanged":true},"completions":{},"logging":{}}"#;
 
 /// A paginated list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,7 +235,8 @@ pub fn announced(answer: &Json<'_>) -> Option<Vec<String>> {
 
 fn write_common(ids: &[String], trees: &[(usize, Json<'_>)], out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"capabilities\":");
-    let own = json::read(OWN_CAPABILITIES).unwrap_or(Json::Null);
+    let own = if trees.len() < ids.len() { ALL_CAPABILITIES } else { OWN_CAPABILITIES };
+    let own = json::read(own).unwrap_or(Json::Null);
     let theirs = trees.iter().filter_map(|(_, tree)| tree.member("result")?.member("capabilities"));
     let all: Vec<&Json<'_>> = theirs.chain([&own]).collect();
     write_union(&all, out);

@@ -258,7 +258,7 @@ fn status(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<StatusFeed> {
     let fields = reader.map(here, STATUS)?;
     let servers = reader.texts(fields.find("servers"));
     let Some(source) = fields.find("source").and_then(|here| reader.text(&here)) else {
-        return reader.fault(here, "a status page has a `source`", None);
+        return reader.fault(here, "missing key `source`", None);
     };
     if servers.is_empty() {
         return reader.fault(here, "this status page is about no server", "add `servers: [ID]`");

@@ -12,7 +12,7 @@ pub enum PatternError {
     Yaml(String),
     #[error("rule '{rule}' names '{concept}', which is not a concept")]
     NoConcept { rule: String, concept: String },
-    #[error("rule '{0}' matches nothing: it has neither sequence, together nor says")]
+    #[error("rule '{0}' needs one of the keys `sequence`, `together` and `says`")]
     Empty(String),
     #[error("duplicate rule '{0}'")]
     Twice(String),

@@ -27,6 +27,8 @@ use crate::fleet::refusal::Refusal;
 use crate::fleet::{access, asks, bundles, enrolment, heads, sign_ins};
 use agentsh_fleet::batch::{Batch, MAX_SENT};
 use agentsh_fleet::wire::{ApprovalAnswer, Ask, AskToken, Enrol, Login, Position, RevokePeople, Revoked};
+use agentsh_store::words::Action;
+use agentsh_store::{Event, SEVERITIES};
 
 /// Batches that are read, wait or are written at once; the next one is asked to come later.
 pub(crate) const MAX_BATCHES: usize = 48;
@@ -405,6 +407,14 @@ async fn healthz(State(app): Shared) -> Answer {
     Ok("ok\n".into_response())
 }
 
+/// One of these words.
+fn known(name: &str, word: String, words: &[&str]) -> Result<String, Refusal> {
+    if words.contains(&word.as_str()) {
+        return Ok(word);
+    }
+    Err(Refusal::Wrong(format!("{name} is '{word}'; it must be one of {}", words.join(", "))))
+}
+
 /// The part of an address after `?`. A word that is not known is refused: an answer to less would look like one to all.
 fn filter_of(query: Option<&str>) -> Result<Filter, Refusal> {
     let uri: Uri = format!("/?{}", query.unwrap_or_default())
@@ -416,13 +426,13 @@ fn filter_of(query: Option<&str>) -> Result<Filter, Refusal> {
     for (name, value) in pairs.0 {
         let number = || value.parse::<i64>().map_err(|_| Refusal::Wrong(format!("{name} is not a number")));
         match name.as_str() {
-            "kind" if asked.kinds.len() < 10 => asked.kinds.push(value),
+            "kind" if asked.kinds.len() < 10 => asked.kinds.push(known(&name, value, &Event::KINDS)?),
             "host" => asked.host = Some(value),
             "session" => asked.session = Some(value),
             "server" => asked.server = Some(value),
             "tool" => asked.tool = Some(value),
-            "action" => asked.action = Some(value),
-            "severity" => asked.severity = Some(value),
+            "action" => asked.action = Some(known(&name, value, Action::WORDS)?),
+            "severity" => asked.severity = Some(known(&name, value, &SEVERITIES)?),
             "since" => asked.since = Some(value),
             "before" | "after" => asked.before = Some(number()?),
             "limit" => asked.limit = number()?,
