@@ -58,7 +58,9 @@ where
             let Ok(bytes) = frame.into_data() else { continue };
             let Some(passed) = self.pass(&bytes) else {
                 self.is_over = true;
-                return Poll::Ready(Some(Err("the response contains an API key that the sandbox must not see".into())));
+                return Poll::Ready(Some(Err(
+                    "the response contains an API key that the sandbox must not see".into(),
+                )));
             };
             if !passed.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(passed))));

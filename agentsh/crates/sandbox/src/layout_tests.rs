@@ -5,11 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use crate::host::RealHost;
-use crate::layout::{Layout, OWN_DIRECTORY, Stub, layout};
+use crate::layout::{Layout, Stub, layout};
 use crate::plan::{Access, Executable, Kind, LandlockAccess, NodeContent};
 use crate::policy::Ruled;
 use crate::spec::{
-    Feature, Grant, PinnedBytes, PinnedFile, ProcessKind, ProjectLayer, RelocatedPath, SandboxSpec,
+    Feature, File, Grant, PinnedBytes, PinnedFile, ProcessKind, ProjectLayer, RelocatedPath, SandboxSpec,
 };
 use crate::testing::{self, FakeHost};
 

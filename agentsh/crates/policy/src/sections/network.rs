@@ -266,7 +266,11 @@ fn conditions_fit(reader: &mut Reader<'_>, fields: &Fields<'_>, rule: &NetworkRu
         odd("inspect", "requests are inspected by name", "write the name as `host`");
     }
     if is_net {
-        odd("addresses", "`addresses` has no effect where `host` is an address", "remove `addresses`, or write a name as `host`");
+        odd(
+            "addresses",
+            "`addresses` has no effect where `host` is an address",
+            "remove `addresses`, or write a name as `host`",
+        );
     }
     fits
 }
@@ -281,7 +285,8 @@ fn contradictions(reader: &mut Reader<'_>, rules: &[Ruled<NetworkRule>]) {
         };
         if let Some(earlier) = rules.iter().take(at).find(is_same) {
             let message = format!("`{}` is given twice, with different conditions", later.value.host);
-            let help = format!("the rule in line {} takes precedence; merge the two rules", earlier.rule.line);
+            let help =
+                format!("the rule in line {} takes precedence; merge the two rules", earlier.rule.line);
             reader.problem_of_rule(&later.rule, message, help);
         }
     }
