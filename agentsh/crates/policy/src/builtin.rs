@@ -1,14 +1,9 @@
 //! The built-in policies.
 
+use crate::tables::files;
+
 /// Name and text of each.
-pub const POLICIES: &[(&str, &str)] = &[
-    ("default", include_str!("../policies/default.yaml")),
-    ("claude", include_str!("../policies/claude.yaml")),
-    ("codex", include_str!("../policies/codex.yaml")),
-    ("strict", include_str!("../policies/strict.yaml")),
-    ("observe", include_str!("../policies/observe.yaml")),
-    ("gateway", include_str!("../policies/gateway.yaml")),
-];
+pub const POLICIES: &[(&str, &str)] = files! { "": "default" "claude" "codex" "strict" "observe" "gateway" };
 
 /// The text of a built-in policy.
 #[must_use]

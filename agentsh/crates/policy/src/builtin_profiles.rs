@@ -1,41 +1,10 @@
 //! The built-in profiles: name and text.
 
-pub const PROFILES: &[(&str, &str)] = &[
-    ("arxiv", include_str!("../policies/servers/arxiv.yaml")),
-    ("atlassian", include_str!("../policies/servers/atlassian.yaml")),
-    ("aws-documentation", include_str!("../policies/servers/aws-documentation.yaml")),
-    ("brave-search", include_str!("../policies/servers/brave-search.yaml")),
-    ("chroma", include_str!("../policies/servers/chroma.yaml")),
-    ("chrome-devtools", include_str!("../policies/servers/chrome-devtools.yaml")),
-    ("cloudflare", include_str!("../policies/servers/cloudflare.yaml")),
-    ("context7", include_str!("../policies/servers/context7.yaml")),
-    ("duckduckgo", include_str!("../policies/servers/duckduckgo.yaml")),
-    ("everything", include_str!("../policies/servers/everything.yaml")),
-    ("exa", include_str!("../policies/servers/exa.yaml")),
-    ("fetch", include_str!("../policies/servers/fetch.yaml")),
-    ("figma", include_str!("../policies/servers/figma.yaml")),
-    ("filesystem", include_str!("../policies/servers/filesystem.yaml")),
-    ("firecrawl", include_str!("../policies/servers/firecrawl.yaml")),
-    ("git", include_str!("../policies/servers/git.yaml")),
-    ("github", include_str!("../policies/servers/github.yaml")),
-    ("gitlab", include_str!("../policies/servers/gitlab.yaml")),
-    ("google-maps", include_str!("../policies/servers/google-maps.yaml")),
-    ("mcp-remote", include_str!("../policies/servers/mcp-remote.yaml")),
-    ("memory", include_str!("../policies/servers/memory.yaml")),
-    ("mongodb", include_str!("../policies/servers/mongodb.yaml")),
-    ("mysql", include_str!("../policies/servers/mysql.yaml")),
-    ("notion", include_str!("../policies/servers/notion.yaml")),
-    ("playwright", include_str!("../policies/servers/playwright.yaml")),
-    ("postgres", include_str!("../policies/servers/postgres.yaml")),
-    ("puppeteer", include_str!("../policies/servers/puppeteer.yaml")),
-    ("qdrant", include_str!("../policies/servers/qdrant.yaml")),
-    ("redis", include_str!("../policies/servers/redis.yaml")),
-    ("sentry", include_str!("../policies/servers/sentry.yaml")),
-    ("sequential-thinking", include_str!("../policies/servers/sequential-thinking.yaml")),
-    ("slack", include_str!("../policies/servers/slack.yaml")),
-    ("sqlite", include_str!("../policies/servers/sqlite.yaml")),
-    ("stripe", include_str!("../policies/servers/stripe.yaml")),
-    ("supabase", include_str!("../policies/servers/supabase.yaml")),
-    ("tavily", include_str!("../policies/servers/tavily.yaml")),
-    ("time", include_str!("../policies/servers/time.yaml")),
-];
+use crate::tables::files;
+
+pub const PROFILES: &[(&str, &str)] = files! { "servers/":
+    "arxiv" "atlassian" "aws-documentation" "brave-search" "chroma" "chrome-devtools" "cloudflare" "context7"
+    "duckduckgo" "everything" "exa" "fetch" "figma" "filesystem" "firecrawl" "git" "github" "gitlab"
+    "google-maps" "mcp-remote" "memory" "mongodb" "mysql" "notion" "playwright" "postgres" "puppeteer"
+    "qdrant" "redis" "sentry" "sequential-thinking" "slack" "sqlite" "stripe" "supabase" "tavily" "time"
+};

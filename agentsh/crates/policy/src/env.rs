@@ -2,103 +2,32 @@
 
 use super::glob;
 use super::model::{EnvPolicy, Ruled};
+use crate::tables::texts;
 use crate::types::RuleRef;
 
 /// Always passed, in every mode.
 pub const STANDARD: &[&str] = &["PATH", "HOME", "USER", "SHELL", "TERM", "LANG", "TMPDIR", "XDG_RUNTIME_DIR"];
 
 /// A name with one of these endings passes a glob of `env_allow` only when it is listed by its full name.
-pub const SENSITIVE_SUFFIXES: &[&str] = &[
-    "_TOKEN",
-    "_TOKENS",
-    "_KEY",
-    "_KEYS",
-    "_APIKEY",
-    "_API_KEY",
-    "_SECRET",
-    "_SECRETS",
-    "_PASSWORD",
-    "_PASSWD",
-    "_PASSPHRASE",
-    "_PASS",
-    "_PAT",
-    "_CREDENTIALS",
-    "_CREDENTIAL",
-    "_CREDS",
-    "_AUTH",
-    "_COOKIE",
-    "_DATABASE_URL",
-    "_CONNECTION_STRING",
-    "_DSN",
-    "_PEM",
-];
+const SENSITIVE_SUFFIXES: &[&str] = texts! {
+    "_TOKEN" "_TOKENS" "_KEY" "_KEYS" "_APIKEY" "_API_KEY" "_SECRET" "_SECRETS" "_PASSWORD" "_PASSWD"
+    "_PASSPHRASE" "_PASS" "_PAT" "_CREDENTIALS" "_CREDENTIAL" "_CREDS" "_AUTH" "_COOKIE" "_DATABASE_URL"
+    "_CONNECTION_STRING" "_DSN" "_PEM"
+};
 
 /// Variables that make a program load or run code that another one chose (globs). They pass only when listed by
 /// their full name.
-pub const LOADER: &[&str] = &[
-    "LD_*",
-    "DYLD_*",
-    "GCONV_PATH",
-    "GLIBC_TUNABLES",
-    "LOCPATH",
-    "BASH_ENV",
-    "BASH_FUNC_*",
-    "ENV",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "PS4",
-    "PROMPT_COMMAND",
-    "ZDOTDIR",
-    "NODE_OPTIONS",
-    "NODE_PATH",
-    "NODE_REPL_EXTERNAL_MODULE",
-    "BUN_OPTIONS",
-    "NPM_CONFIG_*",
-    "npm_config_*",
-    "PYTHONSTARTUP",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PYTHONUSERBASE",
-    "PYTHONINSPECT",
-    "PYTHONBREAKPOINT",
-    "PERL5LIB",
-    "PERL5OPT",
-    "PERL5DB",
-    "PERLLIB",
-    "RUBYOPT",
-    "RUBYLIB",
-    "GEM_HOME",
-    "GEM_PATH",
-    "JAVA_TOOL_OPTIONS",
-    "JDK_JAVA_OPTIONS",
-    "_JAVA_OPTIONS",
-    "CLASSPATH",
-    "PHPRC",
-    "PHP_INI_SCAN_DIR",
-    "LUA_INIT*",
-    "LUA_PATH*",
-    "LUA_CPATH*",
-    "GIT_SSH*",
-    "GIT_EXEC_PATH",
-    "GIT_CONFIG*",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_PAGER",
-    "GIT_EDITOR",
-    "GIT_ASKPASS",
-    "GIT_PROXY_COMMAND",
-    "GIT_TEMPLATE_DIR",
-    "GCC_EXEC_PREFIX",
-    "RUSTC_WRAPPER",
-    "RUSTC_WORKSPACE_WRAPPER",
-    "CARGO_BUILD_RUSTC*",
-    "OPENSSL_CONF",
-    "OPENSSL_ENGINES",
-    "OPENSSL_MODULES",
-    "VIMINIT",
-    "EXINIT",
-    "LESSOPEN",
-    "LESSCLOSE",
-];
+const LOADER: &[&str] = texts! {
+    "LD_*" "DYLD_*" "GCONV_PATH" "GLIBC_TUNABLES" "LOCPATH" "BASH_ENV" "BASH_FUNC_*" "ENV" "SHELLOPTS"
+    "BASHOPTS" "PS4" "PROMPT_COMMAND" "ZDOTDIR" "NODE_OPTIONS" "NODE_PATH" "NODE_REPL_EXTERNAL_MODULE"
+    "BUN_OPTIONS" "NPM_CONFIG_*" "npm_config_*" "PYTHONSTARTUP" "PYTHONPATH" "PYTHONHOME" "PYTHONUSERBASE"
+    "PYTHONINSPECT" "PYTHONBREAKPOINT" "PERL5LIB" "PERL5OPT" "PERL5DB" "PERLLIB" "RUBYOPT" "RUBYLIB"
+    "GEM_HOME" "GEM_PATH" "JAVA_TOOL_OPTIONS" "JDK_JAVA_OPTIONS" "_JAVA_OPTIONS" "CLASSPATH" "PHPRC"
+    "PHP_INI_SCAN_DIR" "LUA_INIT*" "LUA_PATH*" "LUA_CPATH*" "GIT_SSH*" "GIT_EXEC_PATH" "GIT_CONFIG*"
+    "GIT_EXTERNAL_DIFF" "GIT_PAGER" "GIT_EDITOR" "GIT_ASKPASS" "GIT_PROXY_COMMAND" "GIT_TEMPLATE_DIR"
+    "GCC_EXEC_PREFIX" "RUSTC_WRAPPER" "RUSTC_WORKSPACE_WRAPPER" "CARGO_BUILD_RUSTC*" "OPENSSL_CONF"
+    "OPENSSL_ENGINES" "OPENSSL_MODULES" "VIMINIT" "EXINIT" "LESSOPEN" "LESSCLOSE"
+};
 
 /// Whether a variable passes, why, and by which rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

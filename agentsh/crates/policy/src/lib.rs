@@ -62,6 +62,7 @@ mod search;
 mod search_tests;
 mod section;
 mod sections;
+mod tables;
 pub mod tests;
 pub mod toolchains;
 mod units;

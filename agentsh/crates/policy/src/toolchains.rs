@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::tables::files;
+
 /// One toolchain. Paths begin with `~/`, `/`, `$NAME` or `${NAME:-default}`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
@@ -67,45 +69,11 @@ pub fn expand(path: &str, home: &str, env: &BTreeMap<String, String>) -> Option<
     }
 }
 
-const FILES: &[(&str, &str)] = &[
-    ("asdf", include_str!("../policies/toolchains/asdf.yaml")),
-    ("browsers", include_str!("../policies/toolchains/browsers.yaml")),
-    ("bun", include_str!("../policies/toolchains/bun.yaml")),
-    ("ccache", include_str!("../policies/toolchains/ccache.yaml")),
-    ("conda", include_str!("../policies/toolchains/conda.yaml")),
-    ("corepack", include_str!("../policies/toolchains/corepack.yaml")),
-    ("deno", include_str!("../policies/toolchains/deno.yaml")),
-    ("dotnet", include_str!("../policies/toolchains/dotnet.yaml")),
-    ("fnm", include_str!("../policies/toolchains/fnm.yaml")),
-    ("gem", include_str!("../policies/toolchains/gem.yaml")),
-    ("ghcup", include_str!("../policies/toolchains/ghcup.yaml")),
-    ("go", include_str!("../policies/toolchains/go.yaml")),
-    ("gradle", include_str!("../policies/toolchains/gradle.yaml")),
-    ("java", include_str!("../policies/toolchains/java.yaml")),
-    ("linuxbrew", include_str!("../policies/toolchains/linuxbrew.yaml")),
-    ("local-bin", include_str!("../policies/toolchains/local-bin.yaml")),
-    ("maven", include_str!("../policies/toolchains/maven.yaml")),
-    ("mise", include_str!("../policies/toolchains/mise.yaml")),
-    ("nix", include_str!("../policies/toolchains/nix.yaml")),
-    ("npm", include_str!("../policies/toolchains/npm.yaml")),
-    ("npm-global", include_str!("../policies/toolchains/npm-global.yaml")),
-    ("nvm", include_str!("../policies/toolchains/nvm.yaml")),
-    ("opam", include_str!("../policies/toolchains/opam.yaml")),
-    ("pip", include_str!("../policies/toolchains/pip.yaml")),
-    ("pipx", include_str!("../policies/toolchains/pipx.yaml")),
-    ("pnpm", include_str!("../policies/toolchains/pnpm.yaml")),
-    ("poetry", include_str!("../policies/toolchains/poetry.yaml")),
-    ("pyenv", include_str!("../policies/toolchains/pyenv.yaml")),
-    ("rbenv", include_str!("../policies/toolchains/rbenv.yaml")),
-    ("rustup", include_str!("../policies/toolchains/rustup.yaml")),
-    ("rvm", include_str!("../policies/toolchains/rvm.yaml")),
-    ("sdkman", include_str!("../policies/toolchains/sdkman.yaml")),
-    ("uv", include_str!("../policies/toolchains/uv.yaml")),
-    ("virtualenv", include_str!("../policies/toolchains/virtualenv.yaml")),
-    ("volta", include_str!("../policies/toolchains/volta.yaml")),
-    ("yarn", include_str!("../policies/toolchains/yarn.yaml")),
-    ("zig-and-others", include_str!("../policies/toolchains/zig-and-others.yaml")),
-];
+const FILES: &[(&str, &str)] = files! { "toolchains/":
+    "asdf" "browsers" "bun" "ccache" "conda" "corepack" "deno" "dotnet" "fnm" "gem" "ghcup" "go" "gradle"
+    "java" "linuxbrew" "local-bin" "maven" "mise" "nix" "npm" "npm-global" "nvm" "opam" "pip" "pipx" "pnpm"
+    "poetry" "pyenv" "rbenv" "rustup" "rvm" "sdkman" "uv" "virtualenv" "volta" "yarn" "zig-and-others"
+};
 
 #[cfg(test)]
 mod tests {
