@@ -98,14 +98,14 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
     }
     let kinds = ["TRACES", "LOGS", "METRICS"];
     let own = |kind: &str| variable(&format!("OTEL_EXPORTER_OTLP_{kind}_ENDPOINT"));
-    let base = policy.endpoint.as_ref().map(|endpoint| endpoint.value.as_str());
+    let base = policy.otlp.endpoint.as_ref().map(|endpoint| endpoint.value.as_str());
     let is_named = base.is_some();
     let base = base.or_else(|| variable("OTEL_EXPORTER_OTLP_ENDPOINT"));
     if base.is_none() && kinds.into_iter().all(|kind| own(kind).is_none()) {
         return Ok(None);
     }
     let encoding = match (
-        &policy.protocol,
+        &policy.otlp.protocol,
         variable("OTEL_EXPORTER_OTLP_PROTOCOL").map(|text| (text, OtlpProtocol::named(text))),
     ) {
         (Some(written), _) => encoding(written.value),
@@ -145,7 +145,7 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
     if !is_named {
         lines.extend(pairs("OTEL_EXPORTER_OTLP_HEADERS", variable("OTEL_EXPORTER_OTLP_HEADERS"))?);
     }
-    for (name, value) in &policy.headers {
+    for (name, value) in &policy.otlp.headers {
         let filled = expand::filled(&value.value, env).map_err(|missing| {
             format!("its header '{name}' needs the variable {missing}, which is not set")
         })?;

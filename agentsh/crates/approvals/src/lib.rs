@@ -299,8 +299,8 @@ impl Approvals {
 
     /// The verdict if no question is needed.
     fn known(&self, key: &Key) -> Option<Verdict> {
-        let approvals = &self.0.session.facts.policy.mcp.approvals;
-        let entry = approvals.approved.iter().find(|entry| {
+        let approved = &self.0.session.facts.policy.mcp.approved;
+        let entry = approved.iter().find(|entry| {
             let approved = &entry.value;
             let same = |wanted: &Option<String>, found: Option<&String>| {
                 wanted.is_none() || wanted.as_ref() == found

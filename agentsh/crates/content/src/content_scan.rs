@@ -59,7 +59,7 @@ impl ContentScan {
     }
 
     fn definition(&self, subject: &Subject<'_>, definition: &Json<'_>, report: &mut Report) {
-        if self.policy.sanitize {
+        if self.policy.sanitize() {
             let (rewrites, bytes) = scan::without_control(definition);
             if bytes > 0 {
                 report.find(self.removed(subject, ("ansi", "sanitize"), bytes, String::new()));
@@ -67,7 +67,7 @@ impl ContentScan {
             }
         }
         let is_asked = !self.detection.actions.is_empty();
-        if self.policy.definitions != OnFinding::Off || is_asked {
+        if self.policy.definitions() != OnFinding::Off || is_asked {
             let scan = scan::scan_definition(definition);
             let (action, rule) = self.of_definition(&scan);
             let mut scan = scan;
@@ -94,7 +94,7 @@ impl ContentScan {
         }
         // Invisible characters have no honest use in a definition; everything else is a guess.
         let is_hidden = scan.findings.iter().any(|found| found.category == Category::HiddenCharacters);
-        let action = match self.policy.definitions {
+        let action = match self.policy.definitions() {
             OnFinding::Alert if is_hidden && scan.verdict == Action::Block => OnFinding::Block,
             other => other,
         };
@@ -109,7 +109,7 @@ impl ContentScan {
     fn of_level(&self, severity: Severity) -> (OnFinding, RuleRef) {
         match self.detection.actions.get(&severity) {
             Some(action) => (action.value, action.rule.clone()),
-            None => (self.policy.definitions, self.policy.rule("definitions")),
+            None => (self.policy.definitions(), self.policy.rule("definitions")),
         }
     }
 
@@ -123,7 +123,7 @@ impl ContentScan {
         report: &mut Report,
     ) {
         let is_said = text.channel == Channel::Output;
-        let cleans = is_said && (self.policy.sanitize || self.policy.hidden_html() != HiddenHtml::Keep);
+        let cleans = is_said && (self.policy.sanitize() || self.policy.hidden_html() != HiddenHtml::Keep);
         let looks = action != OnFinding::Off || self.secrets.looks(text.channel) || cleans;
         if !looks {
             return;
@@ -142,7 +142,7 @@ impl ContentScan {
         let found = self.secrets.find(subject, &scan, text);
         let redacted: Vec<String> = found.redacted;
         found.findings.into_iter().for_each(|found| report.find(found));
-        let control = self.policy.sanitize && is_said;
+        let control = self.policy.sanitize() && is_said;
         let hidden = is_said
             && match self.policy.hidden_html() {
                 HiddenHtml::Keep => false,
@@ -240,7 +240,7 @@ impl ContentScan {
     /// A message to a server: only `arguments` may change, because everything else names something of the server's.
     fn arguments(&self, subject: &Subject<'_>, value: &Json<'_>, path: Vec<usize>, report: &mut Report) {
         let text = Text { value, path, channel: Channel::Outbound, what: "its argument" };
-        self.speech(subject, &text, self.policy.arguments, "arguments", report);
+        self.speech(subject, &text, self.policy.arguments(), "arguments", report);
     }
 }
 
@@ -267,9 +267,9 @@ impl Precompute for ContentScan {
             }
             // The parameters of other requests are names, so they are searched and not changed.
             SubjectKind::Request { params: Some(params), .. } => {
-                if self.policy.arguments != OnFinding::Off {
+                if self.policy.arguments() != OnFinding::Off {
                     let (scan, rule) = (scan::scan_outbound(params), self.policy.rule("arguments"));
-                    tell(subject, &scan, self.policy.arguments, &rule, "its argument", report);
+                    tell(subject, &scan, self.policy.arguments(), &rule, "its argument", report);
                 }
                 self.secrets.find_fixed(subject, params, false, report);
             }
@@ -277,7 +277,7 @@ impl Precompute for ContentScan {
                 for (name, what) in [("result", "its result"), ("error", "its error")] {
                     if let Some((at, value)) = member(answer, name) {
                         let text = said(value, vec![at], what);
-                        self.speech(subject, &text, self.policy.results, "results", report);
+                        self.speech(subject, &text, self.policy.results(), "results", report);
                     }
                 }
             }
@@ -287,12 +287,12 @@ impl Precompute for ContentScan {
                 }
                 if let Some(value) = params {
                     let text = said(value, Vec::new(), "its request");
-                    self.speech(subject, &text, self.policy.requests, "requests", report);
+                    self.speech(subject, &text, self.policy.requests(), "requests", report);
                 }
             }
             SubjectKind::Notification { params: Some(value), .. } => {
                 let text = said(value, Vec::new(), "its notification");
-                self.speech(subject, &text, self.policy.results, "results", report);
+                self.speech(subject, &text, self.policy.results(), "results", report);
             }
             _ => {}
         }

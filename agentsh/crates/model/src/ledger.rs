@@ -37,7 +37,7 @@ pub(super) struct BudgetExhausted {
 impl Ledger {
     pub(super) fn new(policy: &LlmPolicy) -> Self {
         let budgets = policy.budgets.iter().map(|budget| (budget.clone(), BudgetUse::default())).collect();
-        Self { budgets, prices: policy.prices.clone() }
+        Self { budgets, prices: policy.prices.to_vec() }
     }
 
     fn price(&self, model: &str) -> Option<&Price> {

@@ -1,6 +1,6 @@
 //! The built-in policies.
 
-use crate::tables::files;
+use crate::texts::files;
 
 /// Name and text of each.
 pub const POLICIES: &[(&str, &str)] = files! { "": "default" "claude" "codex" "strict" "observe" "gateway" };

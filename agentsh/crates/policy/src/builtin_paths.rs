@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use Kind::{Dir, File};
 
-use crate::tables::texts;
+use crate::texts::texts;
 
 /// The kind of file at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

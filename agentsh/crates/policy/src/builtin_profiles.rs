@@ -1,6 +1,6 @@
 //! The built-in profiles: name and text.
 
-use crate::tables::files;
+use crate::texts::files;
 
 pub const PROFILES: &[(&str, &str)] = files! { "servers/":
     "arxiv" "atlassian" "aws-documentation" "brave-search" "chroma" "chrome-devtools" "cloudflare" "context7"

@@ -2,7 +2,7 @@
 
 use super::glob;
 use super::model::{EnvPolicy, Ruled};
-use crate::tables::texts;
+use crate::texts::texts;
 use crate::types::RuleRef;
 
 /// Always passed, in every mode.

@@ -124,7 +124,7 @@ fn the_documented_file_loads_unchanged() {
     let pattern = &mcp.detection.patterns[0];
     assert_eq!(pattern.rule.to_string(), "policy.yaml:51 (sandbox.mcp.detection.custom_patterns[0])");
     assert_eq!((pattern.value.name.as_str(), pattern.value.severity), ("internal_api", Severity::Critical));
-    assert_eq!(mcp.content.results, OnFinding::Block);
+    assert_eq!(mcp.content.results(), OnFinding::Block);
     assert_eq!(
         mcp.content.rule("results").to_string(),
         "policy.yaml:58 (sandbox.mcp.output_inspection.on_detection)"

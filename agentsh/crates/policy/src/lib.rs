@@ -62,8 +62,9 @@ mod search;
 mod search_tests;
 mod section;
 mod sections;
-mod tables;
+mod table;
 pub mod tests;
+mod texts;
 pub mod toolchains;
 mod units;
 mod yaml;
@@ -107,6 +108,7 @@ pub use sections::secrets::{CREDENTIALS, CustomSecret, OnSecret, PERSONAL, Secre
 pub use sections::ssh::{SshAccess, SshHost};
 pub use sections::telemetry::{EventWebhook, OtlpProtocol, TelemetryPolicy};
 pub use sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy, connect, tool};
+pub use table::{Entries, One};
 
 /// Why a section of a policy is not in force.
 pub const NO_ENGINE: &str = "this version does not implement this section";

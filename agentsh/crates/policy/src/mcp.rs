@@ -76,7 +76,7 @@ impl McpPolicy {
     #[must_use]
     pub fn judges_by_definition(&self) -> bool {
         self.pinning.enabled
-            || self.content.definitions != OnFinding::Off
+            || self.content.definitions() != OnFinding::Off
             || self.rules.iter().any(|rule| rule.value.risk.is_some())
     }
 

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 
 use crate::sections::{ProcessPolicy, RawProcess};
+use crate::table::Entries;
 use crate::types::{RuleRef, ServerId};
 
 /// One file that the policy is made of.
@@ -183,9 +184,9 @@ pub struct ExfiltrationPolicy {
     /// servers.
     pub on_private_to_external: Option<Ruled<OnFlow>>,
     /// Pairs of servers between which data may go.
-    pub allow: Vec<Ruled<FlowPair>>,
+    pub allow: Entries<FlowPair>,
     /// Rules between some servers instead of `on_private_to_external`.
-    pub pairs: Vec<Ruled<FlowRule>>,
+    pub pairs: Entries<FlowRule>,
     /// Refused flows from one server to another until nothing goes between them any more without a person.
     pub close_after: Option<Ruled<u64>>,
     /// The outcome for unreadable bytes. None: an alert.
@@ -451,8 +452,8 @@ impl Default for ExfiltrationPolicy {
             enabled: true,
             on_detection: OnFlow::Block,
             on_private_to_external: None,
-            allow: Vec::new(),
-            pairs: Vec::new(),
+            allow: Entries::default(),
+            pairs: Entries::default(),
             close_after: None,
             on_opaque: None,
             marker: Some(MarkerPlace::Suffix),

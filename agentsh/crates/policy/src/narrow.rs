@@ -95,9 +95,24 @@ impl<'t> Narrowing<'t> {
         self.problems.push(self.source.diagnostic_for_rule(rule, message, Some(self.help.to_owned())));
     }
 
-    /// Refuses every one of these that is written.
-    pub fn refuse_all<'r>(&mut self, rules: impl IntoIterator<Item = Option<&'r RuleRef>>, message: &str) {
-        rules.into_iter().flatten().for_each(|rule| self.refuse(rule, message));
+    /// Refuses what is written at these places.
+    pub fn refuse_all<'r>(&mut self, rules: impl IntoIterator<Item = &'r RuleRef>, message: &str) {
+        rules.into_iter().for_each(|rule| self.refuse(rule, message));
+    }
+
+    /// Puts a value that is written in force, or refuses it if it allows more.
+    pub fn set<T: Clone>(
+        &mut self,
+        written: &Option<Ruled<T>>,
+        in_force: &mut Option<Ruled<T>>,
+        allows_more: impl FnOnce(&T) -> bool,
+        message: &str,
+    ) {
+        match written {
+            Some(own) if allows_more(&own.value) => self.refuse(&own.rule, message),
+            Some(own) => *in_force = Some(own.clone()),
+            None => {}
+        }
     }
 
     /// Refuses a value that is written and allows more than what is in force.

@@ -187,6 +187,18 @@ impl<'t> Reader<'t> {
         fields.find(key).and_then(|here| self.map(&here, keys))
     }
 
+    /// The value of a key of this table, under any of its names.
+    pub fn spelled<'n>(&mut self, fields: &Fields<'n>, table: &[Key], name: &str) -> Option<Here<'n>> {
+        let key = table.iter().find(|key| key.name == name)?;
+        let mut found = key.names().filter_map(|name| Some((name, fields.find(name)?)));
+        let (first, here) = found.next()?;
+        if let Some((second, here)) = found.next() {
+            let message = format!("`{second}` is an alias of `{first}`, which is also set here");
+            self.problem(&here, message, None);
+        }
+        Some(here)
+    }
+
     /// A value that `read` makes of what is there.
     pub fn one<'n, T>(
         &mut self,
@@ -219,7 +231,7 @@ impl<'t> Reader<'t> {
 
     /// The texts of a list, which is one value.
     pub fn texts(&mut self, here: Option<Here<'_>>) -> Vec<String> {
-        values(self.list(here, Self::text))
+        self.all(here, Self::text)
     }
 
     /// A list that layers add to: as it is, or as `{replace: [...]}`.
@@ -258,6 +270,25 @@ impl<'t> Reader<'t> {
         Some(Listed { value: values, rule: self.rule(&here), replaces: self.is_bare })
     }
 
+    /// A list that is one value, without the places of its entries.
+    pub fn whole<'n, T>(
+        &mut self,
+        here: Option<Here<'n>>,
+        item: impl FnMut(&mut Self, &Here<'n>) -> Option<T>,
+    ) -> Option<Ruled<Vec<T>>> {
+        let list = self.list(here, item)?;
+        Some(Ruled { value: list.value.into_iter().map(|entry| entry.value).collect(), rule: list.rule })
+    }
+
+    /// The values of a list; none if it is not there.
+    pub fn all<'n, T>(
+        &mut self,
+        here: Option<Here<'n>>,
+        item: impl FnMut(&mut Self, &Here<'n>) -> Option<T>,
+    ) -> Vec<T> {
+        self.whole(here, item).map(|list| list.value).unwrap_or_default()
+    }
+
     /// Text that is not empty and not absurdly long.
     pub fn text(&mut self, here: &Here<'_>) -> Option<String> {
         match &here.node.value {
@@ -281,31 +312,36 @@ impl<'t> Reader<'t> {
         }
     }
 
-    pub fn boolean(&mut self, here: Option<Here<'_>>) -> Option<Ruled<bool>> {
-        let here = here?;
+    pub fn flag(&mut self, here: &Here<'_>) -> Option<bool> {
         match &here.node.value {
-            Value::Bool(value) => Some(self.ruled(&here, *value)),
-            other => self.wrong_type(&here, "true or false", other),
+            Value::Bool(value) => Some(*value),
+            other => self.wrong_type(here, "true or false", other),
+        }
+    }
+
+    pub fn boolean(&mut self, here: Option<Here<'_>>) -> Option<Ruled<bool>> {
+        self.one(here, Self::flag)
+    }
+
+    pub fn count(&mut self, here: &Here<'_>, low: u64, high: u64) -> Option<u64> {
+        let Value::Integer(value) = &here.node.value else {
+            return self.wrong_type(here, "a whole number", &here.node.value);
+        };
+        match u64::try_from(*value) {
+            Ok(number) if (low..=high).contains(&number) => Some(number),
+            _ => self.fault(here, format!("{value} is not between {low} and {high}"), None),
         }
     }
 
     pub fn number(&mut self, here: Option<Here<'_>>, low: u64, high: u64) -> Option<Ruled<u64>> {
-        let here = here?;
-        let Value::Integer(value) = &here.node.value else {
-            return self.wrong_type(&here, "a whole number", &here.node.value);
-        };
-        match u64::try_from(*value) {
-            Ok(number) if (low..=high).contains(&number) => Some(self.ruled(&here, number)),
-            _ => self.fault(&here, format!("{value} is not between {low} and {high}"), None),
-        }
+        self.one(here, |reader, here| reader.count(here, low, high))
     }
 
     /// One word of a closed list.
-    pub fn word<T: Copy>(&mut self, here: Option<Here<'_>>, words: &[(&str, T)]) -> Option<Ruled<T>> {
-        let here = here?;
-        let written = self.any_text(&here)?;
+    pub fn choice<T: Copy>(&mut self, here: &Here<'_>, words: &[(&str, T)]) -> Option<T> {
+        let written = self.any_text(here)?;
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == written) {
-            return Some(self.ruled(&here, *value));
+            return Some(*value);
         }
         let known: Vec<&str> = words.iter().map(|(word, _)| *word).filter(|word| !word.is_empty()).collect();
         let help = match closest(&written, &known) {
@@ -313,37 +349,33 @@ impl<'t> Reader<'t> {
             None => format!("write {}", one_of(&known)),
         };
         let shown: String = written.chars().take(64).collect();
-        self.fault(&here, format!("unknown value `{shown}` for `{}`", here.path), help)
+        self.fault(here, format!("unknown value `{shown}` for `{}`", here.path), help)
     }
 
-    /// A span of time such as `30s`, in milliseconds.
-    pub fn duration(&mut self, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
-        let here = here?;
-        let written = self.text(&here)?;
-        match units::milliseconds(&written) {
-            Some(value) => Some(self.ruled(&here, value)),
-            None => self.fault(
-                &here,
-                "this is not a duration",
-                "write a number and a unit, such as `30s`, `10m` or `1h30m`",
-            ),
-        }
+    pub fn word<T: Copy>(&mut self, here: Option<Here<'_>>, words: &[(&str, T)]) -> Option<Ruled<T>> {
+        self.one(here, |reader, here| reader.choice(here, words))
     }
 
-    /// A number from 0.0 to 1.0, in thousandths.
-    pub fn share(&mut self, here: Option<Here<'_>>) -> Option<Ruled<u64>> {
-        let here = here?;
+    /// A span of time such as `30s`.
+    pub fn milliseconds(&mut self, here: &Here<'_>) -> Option<u64> {
+        let written = self.text(here)?;
+        units::milliseconds(&written).or_else(|| {
+            let help = "write a number and a unit, such as `30s`, `10m` or `1h30m`";
+            self.fault(here, "this is not a duration", help)
+        })
+    }
+
+    /// A number from 0.0 to 1.0.
+    pub fn thousandths(&mut self, here: &Here<'_>) -> Option<u64> {
         match here.node.value {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1000")]
-            Value::Float(value) if (0.0..=1.0).contains(&value) => {
-                Some(self.ruled(&here, (value * 1000.0).round() as u64))
-            }
-            Value::Integer(0) => Some(self.ruled(&here, 0)),
-            Value::Integer(1) => Some(self.ruled(&here, 1000)),
+            Value::Float(value) if (0.0..=1.0).contains(&value) => Some((value * 1000.0).round() as u64),
+            Value::Integer(0) => Some(0),
+            Value::Integer(1) => Some(1000),
             Value::Float(_) | Value::Integer(_) => {
-                self.fault(&here, format!("`{}` is between 0.0 and 1.0", here.path), None)
+                self.fault(here, format!("`{}` is between 0.0 and 1.0", here.path), None)
             }
-            ref other => self.wrong_type(&here, "a number between 0.0 and 1.0", other),
+            ref other => self.wrong_type(here, "a number between 0.0 and 1.0", other),
         }
     }
 
@@ -384,11 +416,6 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The values of a list; none if it is not there.
-pub(crate) fn values<T>(list: List<T>) -> Vec<T> {
-    list.into_iter().flat_map(|list| list.value).map(|entry| entry.value).collect()
-}
-
-fn join(path: &str, key: &str) -> String {
+pub(crate) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }

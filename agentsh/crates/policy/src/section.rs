@@ -71,7 +71,7 @@ pub(crate) use merge_keys;
 /// Where each of these fields was written, for `Narrowing::refuse_all`.
 macro_rules! rules_of {
     ($own:expr; $($key:ident),+) => {
-        [$($own.$key.as_ref().map(|written| &written.rule)),+]
+        [$($crate::table::Field::rules(&$own.$key)),+].into_iter().flatten()
     };
 }
 pub(crate) use rules_of;

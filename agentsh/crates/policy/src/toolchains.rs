@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::tables::files;
+use crate::texts::files;
 
 /// One toolchain. Paths begin with `~/`, `/`, `$NAME` or `${NAME:-default}`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]

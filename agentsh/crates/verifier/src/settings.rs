@@ -126,7 +126,7 @@ fn of_policy(policy: &InterfacePolicy, env: &BTreeMap<String, String>) -> Result
         mode,
         enforce: policy.enforce.as_ref().is_none_or(|flag| flag.value),
         on_unreachable: policy.on_unreachable.as_ref().map_or(OnUnreachable::Block, |word| word.value),
-        wait: policy.wait_ms.as_ref().map_or(WAIT, |wait| Duration::from_millis(wait.value)),
+        wait: policy.wait.as_ref().map_or(WAIT, |wait| Duration::from_millis(wait.value)),
         poll: POLL,
         names: policy.names.iter().map(|(id, name)| (id.clone(), name.value.clone())).collect(),
         token,

@@ -52,13 +52,13 @@ impl CrossServerUse {
         let rule = RuleRef::default_rule("cross_server");
         let off = || Some(Ruled { value: false, rule: rule.clone() });
         policy.cross_server.rule = Some(rule.clone());
-        policy.cross_server.shadow = off();
-        policy.cross_server.burst = off();
+        policy.cross_server.shadow_tool.enabled = off();
+        policy.cross_server.burst.enabled = off();
         // Nothing but the rule that is tried may refuse a call: what is refused does not count as read.
-        policy.cross_server.flow = off();
+        policy.cross_server.cross_server_flow.enabled = off();
         let send = self.broken(&policy, Reason::ReadThenSend);
-        policy.cross_server.flow = None;
-        policy.cross_server.read_then_send = send.as_ref().and_then(|_| off());
+        policy.cross_server.cross_server_flow.enabled = None;
+        policy.cross_server.read_then_send.enabled = send.as_ref().and_then(|_| off());
         line("read_then_send", send);
         line("cross_server_flow", self.broken(&policy, Reason::CrossServerFlow));
         let busiest = self.counts.iter().max_by_key(|(_, count)| **count);

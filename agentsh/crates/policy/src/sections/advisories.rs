@@ -1,16 +1,7 @@
 //! `sandbox.mcp.advisories`: what happens to a server with an advisory.
 
-use agentsh_base::words;
-
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::model::Ruled;
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_keys, merge_list, rules_of};
-use crate::sections::McpPolicy;
-use crate::sections::detection::Severity;
-use crate::types::RuleRef;
+use super::detection::Severity;
+use super::prelude::*;
 
 words! {
     /// The outcome for a server with an advisory. From the mildest to the strictest.
@@ -59,24 +50,7 @@ impl std::fmt::Display for StatusFeed {
     }
 }
 
-/// The policy in force, each key with its place if it was written.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct AdvisoryPolicy {
-    dependency: Option<Ruled<OnAdvisory>>,
-    vendor: Option<Ruled<OnAdvisory>>,
-    community: Option<Ruled<OnAdvisory>>,
-    availability: Option<Ruled<OnAdvisory>>,
-    block_from: Option<Ruled<Severity>>,
-    /// Ids that are not reported.
-    pub ignore: Vec<Ruled<String>>,
-    /// Public keys whose holders sign deny lists.
-    pub signers: Vec<Ruled<String>>,
-    quorum: Option<Ruled<u64>>,
-    max_error_rate: Option<Ruled<u64>>,
-    /// The addresses that `agentsh advisories update` reads.
-    pub sources: Vec<Ruled<String>>,
-    pub status: Vec<Ruled<StatusFeed>>,
-}
+word_values!(OnAdvisory, Severity);
 
 /// Different signers that a deny list's entry needs.
 const QUORUM: u64 = 3;
@@ -104,34 +78,25 @@ impl AdvisoryPolicy {
     /// `block` refuses from here on; what is less bad is a warning.
     #[must_use]
     pub fn block_from(&self) -> Severity {
-        self.block_from.as_ref().map_or(Severity::Low, |level| level.value)
+        in_force(&self.block_from, Severity::Low)
     }
 
     /// Different signers that an entry of a deny list needs; at least one.
     #[must_use]
     pub fn quorum(&self) -> u64 {
-        self.quorum.as_ref().map_or(QUORUM, |quorum| quorum.value)
+        in_force(&self.quorum, QUORUM)
     }
 
     /// Share of calls that may fail, in thousandths.
     #[must_use]
     pub fn max_error_rate(&self) -> u64 {
-        self.max_error_rate.as_ref().map_or(MAX_ERROR_RATE, |rate| rate.value)
+        in_force(&self.max_error_rate, MAX_ERROR_RATE)
     }
 
     #[must_use]
     pub fn ignores(&self, id: &str) -> bool {
         self.ignore.iter().any(|known| known.value.eq_ignore_ascii_case(id))
     }
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Advisories {
-    written: AdvisoryPolicy,
-    ignore: List<String>,
-    signers: List<String>,
-    sources: List<String>,
-    status: List<StatusFeed>,
 }
 
 const ACTION: Kind = Kind::Word(&["block", "warn", "off"]);
@@ -141,105 +106,73 @@ const STATUS: &[Key] = keys! {
     /// Names of the servers that depend on that service.
     "servers": Kind::List(&Kind::Text), example: "[search]";
 };
-const ADVISORIES: &[Key] = keys! {
+table! {
+    /// The policy in force, each key with its place if it was written.
+    struct AdvisoryPolicy;
+
     /// What happens to a server whose package, or one of its dependencies, has a known vulnerability (OSV) in this
     /// version. `block` does not start it.
-    "dependency": ACTION, default: "warn", example: "block";
+    dependency: One<OnAdvisory> = ACTION, default: "warn", example: "block";
     /// What happens to such a server if the vulnerability is on the list of known exploited ones (KEV).
-    "vendor": ACTION, default: "warn", example: "block";
+    vendor: One<OnAdvisory> = ACTION, default: "warn", example: "block";
     /// What happens to a server whose package or host is on deny lists that enough `signers` signed.
-    "community": ACTION, default: "warn", example: "block";
+    community: One<OnAdvisory> = ACTION, default: "warn", example: "block";
     /// What happens to a server if more than `max_error_rate` of its calls of the last day failed, or its status page
     /// says that it is down.
-    "availability": ACTION, default: "warn", example: "block";
+    availability: One<OnAdvisory> = ACTION, default: "warn", example: "block";
     /// Lowest severity for `block`; anything below it is a warning.
-    "block_from": Kind::Word(&["low", "medium", "high", "critical"]), default: "low", example: "high";
+    block_from: One<Severity> = Kind::Word(&["low", "medium", "high", "critical"]), default: "low", example: "high";
     /// Ids or aliases of advisories that agentsh ignores.
-    "ignore": Kind::List(&Kind::Text), default: "none", example: "[GHSA-0000-0000-0000]";
+    pub ignore: Entries<String> = Kind::List(&Kind::Text), default: "none", example: "[GHSA-0000-0000-0000]";
     /// Public keys (minisign) of people whose deny lists apply.
-    "signers": Kind::List(&Kind::Text), default: "none: deny lists are ignored",
-        example: "[\"RWQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"]";
+    pub signers: Entries<String> = Kind::List(&Kind::Text), default: "none: deny lists are ignored",
+        example: "[\"RWQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\"]" => read signer;
     /// How many different signers an entry of the deny lists needs.
-    "quorum": Kind::Number(1, 100), default: "3", example: "2";
+    quorum: One<u64> = Kind::Number(1, 100), default: "3", example: "2";
     /// Share of the calls of the last day that may fail.
-    "max_error_rate": Kind::Share, default: "0.5", example: "0.2";
+    max_error_rate: One<u64> = Kind::Share, default: "0.5", example: "0.2"
+        => show |rate| format!("{}.{:03}", rate / 1000, rate % 1000);
     /// Files, directories and URLs that `agentsh advisories update` reads: OSV records (also an `all.zip`), KEV lists,
     /// signed deny lists.
-    "sources": Kind::List(&Kind::Text), default: "none", example: "[\"/srv/mirror/osv\"]";
+    pub sources: Entries<String> = Kind::List(&Kind::Text), default: "none", example: "[\"/srv/mirror/osv\"]";
     /// Status pages (`summary.json` of Statuspage) that `agentsh advisories update` reads.
-    "status": Kind::List(&Kind::Map(STATUS)), default: "none",
-        example: "[{source: \"https://status.example/api/v2/summary.json\", servers: [search]}]";
-};
+    pub status: Entries<StatusFeed> = Kind::List(&Kind::Map(STATUS)), default: "none",
+        example: "[{source: \"https://status.example/api/v2/summary.json\", servers: [search]}]"
+        => read status => show ToString::to_string;
+}
 
-impl Section<McpPolicy> for Advisories {
+impl Section<McpPolicy> for AdvisoryPolicy {
     const KEYS: &'static [Key] = keys! {
         /// Security advisories about servers. agentsh uses what `agentsh advisories update` fetched, and makes no other
         /// request.
-        "advisories": Kind::Map(ADVISORIES);
+        "advisories": Kind::Map(Self::TABLE);
     };
 
-    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = reader.within(fields, "advisories", ADVISORIES) else { return Self::default() };
-        let action = |reader: &mut Reader<'_>, key: &str| reader.word(fields.find(key), OnAdvisory::WORDS);
-        let written = AdvisoryPolicy {
-            dependency: action(reader, "dependency"),
-            vendor: action(reader, "vendor"),
-            community: action(reader, "community"),
-            availability: action(reader, "availability"),
-            block_from: reader.word(fields.find("block_from"), Severity::WORDS),
-            quorum: reader.number(fields.find("quorum"), 1, 100),
-            max_error_rate: reader.share(fields.find("max_error_rate")),
-            ..AdvisoryPolicy::default()
-        };
-        Self {
-            written,
-            ignore: reader.adding(fields.find("ignore"), Reader::text),
-            signers: reader.adding(fields.find("signers"), signer),
-            sources: reader.adding(fields.find("sources"), Reader::text),
-            status: reader.adding(fields.find("status"), status),
-        }
-    }
-
-    fn merge(&self, below: &mut McpPolicy) {
-        let (own, below) = (&self.written, &mut below.advisories);
-        merge_keys!(own => below; dependency, vendor, community, availability, block_from, quorum, max_error_rate);
-        merge_list(&self.ignore, &mut below.ignore);
-        merge_list(&self.signers, &mut below.signers);
-        merge_list(&self.sources, &mut below.sources);
-        merge_list(&self.status, &mut below.status);
-    }
+    in_table! { McpPolicy (advisories): read merge }
 
     /// Stricter words count; whom to believe is the user's choice.
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let (own, before) = (&self.written, base.advisories.clone());
-        let message = "fewer advisories apply with this file than without it";
+        let (before, message) = (&base.advisories, "fewer advisories apply with this file than without it");
         for kind in AdvisoryKind::ALL {
-            narrowing.refuse_if(own.slot(kind), |value| *value < before.on(kind).value, message);
+            narrowing.refuse_if(self.slot(kind), |value| *value < before.on(kind).value, message);
         }
-        narrowing.refuse_if(&own.block_from, |value| *value > before.block_from(), message);
-        narrowing.refuse_if(&own.quorum, |value| *value > before.quorum(), message);
-        narrowing.refuse_if(&own.max_error_rate, |value| *value > before.max_error_rate(), message);
+        narrowing.refuse_if(&self.block_from, |value| *value > before.block_from(), message);
+        narrowing.refuse_if(&self.quorum, |value| *value > before.quorum(), message);
+        narrowing.refuse_if(&self.max_error_rate, |value| *value > before.max_error_rate(), message);
         let lists = rules_of!(self; ignore, signers, sources, status);
         narrowing.refuse_all(lists, "only the user decides whose advisories apply");
-        let own = Self { written: self.written.clone(), ..Self::default() };
-        own.merge(base);
+        Section::merge(self, base);
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let own = &policy.advisories;
-        let key = |key: &str| format!("{name}.advisories.{key}");
+        let name = format!("{name}.advisories");
         for kind in AdvisoryKind::ALL {
             let on = own.on(kind);
-            lines.add(&key(kind.as_str()), on.value.as_str(), &on.rule);
+            lines.add(&format!("{name}.{}", kind.as_str()), on.value.as_str(), &on.rule);
         }
-        lines.list(&key("block_from"), &own.block_from, |level| level.as_str());
-        lines.list(&key("quorum"), &own.quorum, ToString::to_string);
-        let thousandths = |rate: &u64| format!("{}.{:03}", rate / 1000, rate % 1000);
-        lines.list(&key("max_error_rate"), &own.max_error_rate, thousandths);
-        lines.list(&key("ignore"), &own.ignore, Clone::clone);
-        lines.list(&key("signers"), &own.signers, Clone::clone);
-        lines.list(&key("sources"), &own.sources, Clone::clone);
-        lines.list(&key("status"), &own.status, ToString::to_string);
+        let others = ["block_from", "quorum", "max_error_rate", "ignore", "signers", "sources", "status"];
+        own.describe_keys(&others, &name, lines);
     }
 }
 

@@ -1,12 +1,6 @@
 //! `max_argument_bytes`: the maximum length of a tool argument.
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::model::Ruled;
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Reader};
-use crate::section::{Section, merge_key};
-use crate::sections::McpPolicy;
+use super::prelude::*;
 use crate::units;
 
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,12 +1,6 @@
 //! `agent.tell_sandbox`: whether the agent is told about its sandbox.
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::model::Ruled;
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Reader};
-use crate::section::{Section, merge_key};
-use crate::sections::AgentPolicy;
+use super::prelude::*;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Briefing {

@@ -2,16 +2,11 @@
 
 use std::fmt;
 
-use crate::describe::Lines;
+use super::network;
+use super::prelude::*;
 use crate::domain;
-use crate::keys::{Key, Kind, keys};
-use crate::model::{HostPattern, NetworkRule, RequestRule, Ruled};
-use crate::narrow::Narrowing;
+use crate::model::{HostPattern, NetworkRule, RequestRule};
 use crate::network::{HostRule, Precedence};
-use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_list};
-use crate::sections::{AgentPolicy, network};
-use crate::types::RuleRef;
 
 /// The requests of a credential whose entry lists none: reading.
 const READING: [&str; 3] = ["GET /**", "HEAD /**", "POST /**/git-upload-pack"];

@@ -1,21 +1,11 @@
 //! `detection`, `output_inspection` and `sampling`, with their documented keys: the user's own patterns, actions by
 //! severity, and what servers may request of a client.
 
-use std::collections::BTreeMap;
-
-use agentsh_base::words;
 use serde::{Deserialize, Serialize};
 
-use crate::describe::Lines;
-use crate::keys::{KEY, Key, Kind, keys};
-use crate::model::Ruled;
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, Reader};
-use crate::section::{Section, merge_key};
-use crate::sections::McpPolicy;
-use crate::sections::content::OnFinding;
-use crate::sections::rules::{Pattern, pattern};
-use crate::types::{RuleRef, ServerId};
+use super::content::OnFinding;
+use super::prelude::*;
+use super::rules::{Pattern, pattern};
 
 words! {
     /// The severity of a finding or an advisory.
@@ -52,6 +42,7 @@ words! {
     }
 }
 
+/// The words for the outcome of a server's request.
 const REQUESTS: [(&str, OnRequest); 3] =
     [("block", OnRequest::Block), ("alert", OnRequest::Alert), ("allow", OnRequest::Allow)];
 
@@ -63,19 +54,18 @@ pub struct DetectionPolicy {
     pub patterns: Vec<Ruled<CustomPattern>>,
     /// Sections with `enabled: true`: with one of them the documented pattern set is used in addition to the built-in scan.
     pub documented: BTreeMap<&'static str, RuleRef>,
-    /// For every sampling and elicitation request. Without it a scan decides: see `content.requests`.
-    pub requests: Option<Ruled<OnRequest>>,
-    pub requests_of: BTreeMap<ServerId, Ruled<OnRequest>>,
+    sampling: Sampling,
 }
 
 impl DetectionPolicy {
     /// The outcome for the requests of a server. None: a scan decides.
     #[must_use]
     pub fn requests_of(&self, server: &ServerId) -> Option<&Ruled<OnRequest>> {
-        self.requests_of.get(server).or(self.requests.as_ref())
+        self.sampling.per_server.get(&server.0).or(self.sampling.policy.as_ref())
     }
 }
 
+/// What one file writes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detection {
     enabled: Option<Ruled<bool>>,
@@ -90,6 +80,12 @@ const ACTION: Key = Key {
     about: "What happens to a tool whose definition has a finding of this severity; `hide` and `block` leave it out and refuse its calls.",
     ..KEY
 };
+const ACTIONS: [(&str, OnFinding); 4] = [
+    ("off", OnFinding::Off),
+    ("alert", OnFinding::Alert),
+    ("hide", OnFinding::Block),
+    ("block", OnFinding::Block),
+];
 const PATTERN: &[Key] = keys! {
     /// Its name.
     "name": Kind::Text, default: "required";
@@ -132,14 +128,8 @@ impl Section<McpPolicy> for Detection {
         if let Some(here) = fields.find("actions")
             && let Some(names) = reader.map(&here, LEVEL_KEYS)
         {
-            let words = [
-                ("off", OnFinding::Off),
-                ("alert", OnFinding::Alert),
-                ("hide", OnFinding::Block),
-                ("block", OnFinding::Block),
-            ];
             for (name, level) in Severity::WORDS {
-                if let Some(action) = reader.word(names.find(name), &words) {
+                if let Some(action) = reader.word(names.find(name), &ACTIONS) {
                     actions.insert(*level, action);
                 }
             }
@@ -157,10 +147,9 @@ impl Section<McpPolicy> for Detection {
                 true => below.detection.documented.insert("detection", enabled.rule.clone()),
                 false => below.detection.documented.remove("detection"),
             };
-            let in_force = &mut below.content;
-            if enabled.value != (in_force.definitions != OnFinding::Off) {
-                in_force.definitions = if enabled.value { OnFinding::Alert } else { OnFinding::Off };
-                in_force.written.insert("definitions", enabled.rule.clone());
+            if enabled.value != (below.content.definitions() != OnFinding::Off) {
+                let value = if enabled.value { OnFinding::Alert } else { OnFinding::Off };
+                below.content.definitions = Some(Ruled { value, rule: enabled.rule.clone() });
             }
         }
         below.detection.actions.extend(self.actions.clone());
@@ -170,11 +159,11 @@ impl Section<McpPolicy> for Detection {
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let is_on = base.content.definitions != OnFinding::Off;
+        let is_on = base.content.definitions() != OnFinding::Off;
         narrowing.refuse_if(&self.enabled, |enabled| !enabled && is_on, LAXER);
         for (level, action) in &self.actions {
             let in_force =
-                base.detection.actions.get(level).map_or(base.content.definitions, |rule| rule.value);
+                base.detection.actions.get(level).map_or(base.content.definitions(), |rule| rule.value);
             if action.value < in_force {
                 narrowing.refuse(&action.rule, LAXER);
             }
@@ -222,118 +211,87 @@ fn custom(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CustomPattern> {
     })
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct OutputInspection {
-    enabled: Option<Ruled<bool>>,
-    written: Option<Ruled<OnFinding>>,
-}
+const ON_DETECTION: [(&str, OnFinding); 4] = [
+    ("block", OnFinding::Block),
+    ("advise", OnFinding::Advise),
+    ("alert", OnFinding::Alert),
+    ("allow", OnFinding::Off),
+];
 
-const OUTPUT_INSPECTION: &[Key] = keys! {
+table! {
+    /// What one file writes.
+    struct OutputInspection;
+
     /// `true` also searches for the documented pattern set; `false` is another way to write `content: {results: off}`.
-    "enabled": Kind::Flag, default: "true", example: "true";
+    enabled: One<bool> = Kind::Flag, default: "true", example: "true";
     /// What happens to a result in which something was found; another way to write `content.results`.
-    "on_detection": Kind::Word(&["block", "advise", "alert", "allow"]), default: "`content.results`",
-        example: "block";
-};
+    on_detection: One<OnFinding> = Kind::Word(&["block", "advise", "alert", "allow"]), default: "`content.results`",
+        example: "block" => words ON_DETECTION;
+}
 
 impl Section<McpPolicy> for OutputInspection {
     const KEYS: &'static [Key] = keys! {
         /// Findings in results.
-        "output_inspection": Kind::Map(OUTPUT_INSPECTION), default: "none";
+        "output_inspection": Kind::Map(Self::TABLE), default: "none";
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let here = fields.find("output_inspection");
-        let Some(fields) = here.and_then(|here| reader.map(&here, OUTPUT_INSPECTION)) else {
-            return Self::default();
-        };
-        let words = [
-            ("block", OnFinding::Block),
-            ("advise", OnFinding::Advise),
-            ("alert", OnFinding::Alert),
-            ("allow", OnFinding::Off),
-        ];
-        let enabled = reader.boolean(fields.find("enabled"));
-        let off = enabled.clone().filter(|enabled| !enabled.value);
-        let action = reader.word(fields.find("on_detection"), &words);
-        Self { written: off.map(|off| Ruled { value: OnFinding::Off, rule: off.rule }).or(action), enabled }
+        let mut own: Self = Table::read_at(reader, fields.find("output_inspection"));
+        if let Some(off) = own.enabled.as_ref().filter(|enabled| !enabled.value) {
+            own.on_detection = Some(Ruled { value: OnFinding::Off, rule: off.rule.clone() });
+        }
+        own
     }
 
     fn merge(&self, below: &mut McpPolicy) {
         if let Some(enabled) = self.enabled.as_ref().filter(|enabled| enabled.value) {
             below.detection.documented.insert("output_inspection", enabled.rule.clone());
         }
-        if let Some(written) = &self.written {
-            below.content.results = written.value;
-            below.content.written.insert("results", written.rule.clone());
-        }
+        merge_key(&self.on_detection, &mut below.content.results);
     }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        narrowing.refuse_if(&self.written, |written| *written < base.content.results, LAXER);
-        self.merge(base);
+        narrowing.refuse_if(&self.on_detection, |own| *own < base.content.results(), LAXER);
+        Section::merge(self, base);
     }
 
     /// The policy in force is shown as `content.results`.
     fn describe(_: &McpPolicy, _: &str, _: &mut Lines) {}
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sampling {
-    policy: Option<Ruled<OnRequest>>,
-    per_server: BTreeMap<ServerId, Ruled<OnRequest>>,
-}
-
 const REQUEST: Kind = Kind::Word(&["block", "alert", "allow"]);
-const SAMPLING: &[Key] = keys! {
+table! {
+    /// What one file writes.
+    struct Sampling;
+
     /// What happens to every request of a server for its client's model or user.
-    "policy": REQUEST, default: "a scan decides: see `content.requests`", example: "block";
+    policy: One<OnRequest> = REQUEST, default: "a scan decides: see `content.requests`", example: "block"
+        => words REQUESTS;
     /// The same for one server.
-    "per_server": Kind::Names(&REQUEST), default: "none", example: "{search: block}";
-};
+    per_server: Named<OnRequest> = Kind::Names(&REQUEST), default: "none", example: "{search: block}"
+        => words REQUESTS;
+}
 
 impl Section<McpPolicy> for Sampling {
     const KEYS: &'static [Key] = keys! {
         /// Sampling and elicitation: what servers ask of the client, its model and its user.
-        "sampling": Kind::Map(SAMPLING), default: "none";
+        "sampling": Kind::Map(Self::TABLE), default: "none";
     };
 
-    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = reader.within(fields, "sampling", SAMPLING) else { return Self::default() };
-        let per_server =
-            reader.named(fields.find("per_server"), |reader, here| reader.word(Some(here), &REQUESTS));
-        let per_server = per_server.into_iter().map(|(name, word)| (ServerId(name), word)).collect();
-        Self { policy: reader.word(fields.find("policy"), &REQUESTS), per_server }
-    }
-
-    fn merge(&self, below: &mut McpPolicy) {
-        merge_key(&self.policy, &mut below.detection.requests);
-        below.detection.requests_of.extend(self.per_server.clone());
-    }
+    in_table! { McpPolicy (detection.sampling): read merge describe }
 
     /// A project may forbid what a scan would decide about, and nothing else.
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let all = base.detection.requests.clone();
-        let is_laxer = |own: &Ruled<OnRequest>, in_force: Option<&Ruled<OnRequest>>| match in_force {
-            Some(in_force) => own.value < in_force.value,
-            None => own.value < OnRequest::Block,
+        let (before, message) = (&base.detection, "this file would let servers ask for more");
+        let is_laxer = |own: &OnRequest, before: Option<&Ruled<OnRequest>>| {
+            *own < before.map_or(OnRequest::Block, |before| before.value)
         };
-        let mut refuse = |rule: &RuleRef| narrowing.refuse(rule, "this file would let servers ask for more");
-        if let Some(own) = self.policy.as_ref().filter(|own| is_laxer(own, all.as_ref())) {
-            refuse(&own.rule);
-        }
+        narrowing.refuse_if(&self.policy, |own| is_laxer(own, before.sampling.policy.as_ref()), message);
         for (server, own) in &self.per_server {
-            if is_laxer(own, base.detection.requests_of.get(server).or(all.as_ref())) {
-                refuse(&own.rule);
+            if is_laxer(&own.value, before.requests_of(&ServerId(server.clone()))) {
+                narrowing.refuse(&own.rule, message);
             }
         }
-        self.merge(base);
-    }
-
-    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        lines.list(&format!("{name}.sampling.policy"), &policy.detection.requests, |all| all.as_str());
-        for (server, own) in &policy.detection.requests_of {
-            lines.add(&format!("{name}.sampling.per_server.{server}"), own.value.as_str(), &own.rule);
-        }
+        Section::merge(self, base);
     }
 }

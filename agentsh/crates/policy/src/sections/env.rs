@@ -1,13 +1,8 @@
 //! `env_allow`, `env_deny`, `env_inherit`: which variables are passed on.
 
-use crate::describe::Lines;
+use super::prelude::*;
 use crate::glob;
-use crate::keys::{Key, Kind, keys};
-use crate::model::{EnvPolicy, Ruled};
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, List, Reader};
-use crate::section::Section;
-use crate::sections::ProcessPolicy;
+use crate::model::EnvPolicy;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Env {

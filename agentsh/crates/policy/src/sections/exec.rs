@@ -1,13 +1,8 @@
 //! `exec`: which programs may be executed.
 
-use crate::describe::Lines;
-use crate::glob;
-use crate::keys::{Key, Kind, keys};
-use crate::narrow::Narrowing;
-use crate::path;
-use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_list};
-use crate::sections::{ProcessPolicy, path_pattern};
+use super::path_pattern;
+use super::prelude::*;
+use crate::{glob, path};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Exec {

@@ -1,65 +1,51 @@
 //! `sandbox.mcp.exfiltration`, and `flow` of a server.
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
+use super::prelude::*;
+use crate::domain::{self, HostError};
 use crate::model::{
     DataSink, DataSource, ExfiltrationPolicy, FlowPair, FlowRule, HostPattern, MarkerPlace, NetworkRule,
-    OnFlow, Ruled,
+    OnFlow,
 };
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_keys, merge_list, set_key};
-use crate::sections::McpPolicy;
-use crate::types::RuleRef;
-use crate::{domain, domain::HostError};
+use crate::table::{Field, word_for};
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Exfiltration {
-    pub rule: Option<RuleRef>,
-    pub enabled: Option<Ruled<bool>>,
-    pub on_detection: Option<Ruled<OnFlow>>,
-    pub on_private_to_external: Option<Ruled<OnFlow>>,
-    pub allow: List<FlowPair>,
-    pub pairs: List<FlowRule>,
-    pub close_after: Option<Ruled<u64>>,
-    pub on_opaque: Option<Ruled<OnFlow>>,
-    /// Inner None: no marker is made.
-    pub marker: Option<Ruled<Option<MarkerPlace>>>,
-    pub allowed_domains: List<NetworkRule>,
-}
+table! {
+    /// What one file writes. A `marker` of None: no marker is made.
+    struct Exfiltration with rule;
 
-const EXFILTRATION: &[Key] = keys! {
     /// Whether arguments and results are searched.
-    "enabled": Kind::Flag, default: "true", example: "true";
+    enabled: One<bool> = Kind::Flag, default: "true", example: "true";
     /// What happens to a call in which something was found. `ask`: it waits for a person, see docs/approvals.md.
-    "on_detection": Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "block if the section is present, else alert", example: "ask";
+    on_detection: One<OnFlow> = Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "block if the section is present, else alert", example: "ask" => words ACTIONS;
     /// What happens to a call that sends data off this machine after private data was read from another server, whether
     /// or not the call carries a copy. A call with only a few numbers, yes or no, or words of a public server passes.
     /// The limit is 48 bits in one call and 1024 bits to one server in a session, of which 16 bits may be yes, no and
     /// numbers that no server offered.
-    "on_private_to_external": Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "ask where a person can answer, else alert once for each pair of servers", example: "ask";
+    on_private_to_external: One<OnFlow> = Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "ask where a person can answer, else alert once for each pair of servers", example: "ask"
+        => words ACTIONS;
     /// Pairs of servers between which data may go: names or patterns.
-    "allow": Kind::List(&Kind::Map(PAIR)), default: "empty", example: "[{from: git, to: github}]";
+    allow: Entries<FlowPair> = Kind::List(&Kind::Map(PAIR)), default: "empty", example: "[{from: git, to: github}]"
+        => read pair => show ToString::to_string;
     /// What holds between some servers in place of `on_private_to_external`: the first entry that names both.
-    "pairs": Kind::List(&Kind::Map(RULE)), default: "empty",
-        example: "[{from: \"*\", to: tickets, on_private_to_external: block, values: [open, closed]}]";
+    pairs: Entries<FlowRule> = Kind::List(&Kind::Map(RULE)), default: "empty",
+        example: "[{from: \"*\", to: tickets, on_private_to_external: block, values: [open, closed]}]"
+        => read flow_rule => show ToString::to_string;
     /// Number of refused flows from one server to another after which nothing from the first may reach the second in
     /// this session, unless a person allows it.
-    "close_after": Kind::Number(1, u32::MAX as u64), default: "3", example: "3";
+    close_after: One<u64> = Kind::Number(1, u32::MAX as u64), default: "3", example: "3";
     /// What happens to a call to a server that sends data off this machine, after private data was read from another
     /// server, when it carries a compressed file (zip, gzip, PDF and the like), which is not opened, or 256 or more
     /// unreadable bytes.
-    "on_opaque": Kind::Word(&["block", "ask", "alert", "allow"]),
-        default: "what `on_detection` says for what is packed, else alert", example: "ask";
+    on_opaque: One<OnFlow> = Kind::Word(&["block", "ask", "alert", "allow"]),
+        default: "what `on_detection` says for what is packed, else alert", example: "ask" => words ACTIONS;
     /// Where the invisible marker is put in prose of results; `off` changes no result.
-    "marker": Kind::Word(&["off", "suffix", "prefix", "both", "random_word_boundary"]),
-        default: "suffix if the section is present, else off", example: "suffix";
+    marker: One<Option<MarkerPlace>> = Kind::Word(&["off", "suffix", "prefix", "both", "random_word_boundary"]),
+        default: "suffix if the section is present, else off", example: "suffix" => words PLACES;
     /// Hosts that arguments may name. With this list they may name no other host.
-    "allowed_domains": Kind::List(&Kind::Text), default: "every host that the server's network rules allow",
-        example: "[\"*.example.com\"]";
-};
+    allowed_domains: Entries<NetworkRule> = Kind::List(&Kind::Text), default: "every host that the server's network rules allow",
+        example: "[\"*.example.com\"]" => read allowed_domain => show ToString::to_string;
+}
 
 const PAIR: &[Key] = keys! {
     /// Whose results.
@@ -102,25 +88,16 @@ const PLACES: [(&str, Option<MarkerPlace>); 5] = [
 impl Section<McpPolicy> for Exfiltration {
     const KEYS: &'static [Key] = keys! {
         /// Data of one server in calls of another one. See docs/exfiltration.md.
-        "exfiltration": Kind::Map(EXFILTRATION);
+        "exfiltration": Kind::Map(Self::TABLE);
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(here) = fields.find("exfiltration") else { return Self::default() };
-        let Some(fields) = reader.map(&here, EXFILTRATION) else { return Self::default() };
-        Self {
-            // A line of `inspect` about destinations says nothing about copies.
-            rule: (!reader.is_front || fields.find("on_detection").is_some()).then(|| reader.rule(&here)),
-            enabled: reader.boolean(fields.find("enabled")),
-            on_detection: reader.word(fields.find("on_detection"), &ACTIONS),
-            on_private_to_external: reader.word(fields.find("on_private_to_external"), &ACTIONS),
-            allow: reader.adding(fields.find("allow"), pair),
-            pairs: reader.adding(fields.find("pairs"), flow_rule),
-            on_opaque: reader.word(fields.find("on_opaque"), &ACTIONS),
-            close_after: reader.number(fields.find("close_after"), 1, u64::from(u32::MAX)),
-            marker: reader.word(fields.find("marker"), &PLACES),
-            allowed_domains: reader.adding(fields.find("allowed_domains"), allowed_domain),
+        let mut own: Self = Table::read_at(reader, fields.find("exfiltration"));
+        // A line of `inspect` about destinations says nothing about copies.
+        if reader.is_front && own.on_detection.is_none() {
+            own.rule = None;
         }
+        own
     }
 
     /// A written section turns it on, unless a layer says otherwise.
@@ -134,14 +111,13 @@ impl Section<McpPolicy> for Exfiltration {
         set_key("enabled", &self.enabled, &mut in_force.enabled, written);
         set_key("on_detection", &self.on_detection, &mut in_force.on_detection, written);
         set_key("marker", &self.marker, &mut in_force.marker, written);
-        merge_list(&self.allow, &mut in_force.allow);
-        merge_list(&self.pairs, &mut in_force.pairs);
+        Field::merge(&self.allow, &mut in_force.allow);
+        Field::merge(&self.pairs, &mut in_force.pairs);
         merge_keys!(self => in_force; close_after, on_opaque);
-        if let Some(list) = &self.allowed_domains {
-            let rule = list.rule.clone();
-            let lower = in_force.allowed_domains.take().filter(|_| !list.replaces);
-            let mut domains = lower.unwrap_or(Ruled { value: Vec::new(), rule });
-            domains.value.extend(list.value.iter().cloned());
+        if let Some(rule) = self.rule_of("allowed_domains") {
+            let lower = in_force.allowed_domains.take().filter(|_| !self.allowed_domains.replaces());
+            let mut domains = lower.unwrap_or(Ruled { value: Vec::new(), rule: rule.clone() });
+            domains.value.extend(self.allowed_domains.iter().cloned());
             in_force.allowed_domains = Some(domains);
         }
     }
@@ -155,12 +131,10 @@ impl Section<McpPolicy> for Exfiltration {
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let in_force: &ExfiltrationPolicy = &policy.exfiltration;
-        let marker = PLACES.iter().find(|(_, place)| *place == in_force.marker_in_run());
-        let marker = marker.map_or("off", |(word, _)| word);
         for (key, value) in [
             ("enabled", in_force.enabled.to_string()),
             ("on_detection", in_force.in_run().as_str().to_owned()),
-            ("marker", marker.to_owned()),
+            ("marker", word_for(&PLACES, &in_force.marker_in_run()).to_owned()),
         ] {
             let rule = in_force.written.get(key).unwrap_or(&in_force.rule);
             lines.add(&format!("{name}.exfiltration.{key}"), value, rule);

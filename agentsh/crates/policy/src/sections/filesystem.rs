@@ -1,13 +1,7 @@
 //! `filesystem`: what can be read, written, and never seen.
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::model::Ruled;
-use crate::narrow::Narrowing;
+use super::prelude::*;
 use crate::path;
-use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list};
-use crate::sections::ProcessPolicy;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filesystem {

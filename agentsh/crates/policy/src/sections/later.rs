@@ -1,14 +1,8 @@
 //! Documented sections that are not implemented: checked like all others, so that a documented file loads and a
 //! misspelt one does not, and reported as not enforced.
 
-use crate::describe::Lines;
+use super::prelude::*;
 use crate::diagnostic::one_of;
-use crate::keys::{Key, Kind, keys};
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, Reader};
-use crate::section::Section;
-use crate::sections::McpPolicy;
-use crate::types::RuleRef;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UnenforcedKeys {

@@ -1,15 +1,7 @@
 //! `limits`: resource limits of a process tree.
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::model::{self, Ruled};
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, Reader};
-use crate::section::{Section, merge_keys};
-use crate::sections::ProcessPolicy;
-use crate::types::RuleRef;
-use crate::units;
-use crate::yaml::Value;
+use super::prelude::*;
+use crate::{model, units};
 
 /// Least memory with which a process tree can start at all.
 const MIN_MEMORY: u64 = 1 << 20;

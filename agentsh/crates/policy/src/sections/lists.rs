@@ -1,14 +1,8 @@
 //! Which servers run and which tools may be called.
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
+use super::prelude::*;
 use crate::mcp::is_own;
-use crate::model::{ListMode, Ruled, ToolRule};
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_list};
-use crate::sections::McpPolicy;
-use crate::types::RuleRef;
+use crate::model::{ListMode, ToolRule};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lists {

@@ -1,45 +1,13 @@
 //! `llm`: the channel between the agent and its model.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agentsh_base::{dollars, words};
+use agentsh_base::dollars;
 
-use crate::describe::Lines;
+use super::network;
+use super::prelude::*;
 use crate::glob;
-use crate::keys::{Key, Kind, keys};
-use crate::model::{RequestRule, Ruled};
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_keys, merge_list, rules_of};
-use crate::sections::{Policy, network};
-use crate::types::RuleRef;
-use crate::yaml::Value;
-
-/// The policy in force, each key with its place if it was written.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LlmPolicy {
-    /// None: only if the model is reached without TLS, or the agent is known to trust the session's authority.
-    pub enabled: Option<Ruled<bool>>,
-    pub canary: Option<Ruled<OnLeak>>,
-    pub canary_sentences: Option<Ruled<Sentences>>,
-    /// A random word is put into every system prompt, and looked for.
-    pub canary_word: Option<Ruled<bool>>,
-    /// Decoded forms of an answer are searched too.
-    pub canary_decoded: Option<Ruled<bool>>,
-    pub replacement: Option<Ruled<String>>,
-    /// How long a model may say nothing, in milliseconds.
-    pub timeout_ms: Option<Ruled<u64>>,
-    /// Requests to the model's host that pass although agentsh does not know their route.
-    pub allow: Vec<Ruled<RequestRule>>,
-    /// The outcome for a request with secrets; None: they are recorded.
-    pub secrets: Option<Ruled<OnSecret>>,
-    /// The outcome for one kind, by the name in its tag (`EMAIL`).
-    pub secret_kinds: BTreeMap<String, Ruled<OnSecret>>,
-    pub credentials: Option<Ruled<Credentials>>,
-    pub budgets: Vec<Ruled<Budget>>,
-    pub prices: Vec<Ruled<Price>>,
-}
+use crate::model::RequestRule;
 
 words! {
     /// The outcome for an answer that reveals the system prompt. Strictest last.
@@ -89,6 +57,8 @@ words! {
         Broker = "broker",
     }
 }
+
+word_values!(Sentences, OnSecret, Credentials);
 
 /// The budget of a session for the models that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,7 +119,7 @@ impl LlmPolicy {
     /// How long a model may say nothing.
     #[must_use]
     pub fn timeout(&self) -> Duration {
-        self.timeout_ms.as_ref().map_or(Duration::from_secs(600), |time| Duration::from_millis(time.value))
+        self.timeout.as_ref().map_or(Duration::from_secs(600), |time| Duration::from_millis(time.value))
     }
 
     /// The rule that lets a request pass unread; `target` is its path and query.
@@ -158,25 +128,6 @@ impl LlmPolicy {
         self.allow.iter().find(|rule| rule.value.matches(method, target))
     }
 }
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Llm {
-    enabled: Option<Ruled<bool>>,
-    canary: Option<Ruled<OnLeak>>,
-    canary_sentences: Option<Ruled<Sentences>>,
-    canary_word: Option<Ruled<bool>>,
-    canary_decoded: Option<Ruled<bool>>,
-    replacement: Option<Ruled<String>>,
-    timeout_ms: Option<Ruled<u64>>,
-    allow: List<RequestRule>,
-    secrets: Option<Ruled<OnSecret>>,
-    secret_kinds: BTreeMap<String, Ruled<OnSecret>>,
-    credentials: Option<Ruled<Credentials>>,
-    budgets: List<Budget>,
-    prices: List<Price>,
-}
-
-const ON_LEAK: [(&str, OnLeak); 2] = [("replace", OnLeak::Replace), ("hold", OnLeak::Hold)];
 
 const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 /// Tokens of a session.
@@ -204,172 +155,133 @@ const PRICE: &[Key] = keys! {
     "output": Kind::Text, example: "\"15.00\"";
 };
 
-const LLM: &[Key] = keys! {
+table! {
+    /// The policy in force, each key with its place if it was written.
+    struct LlmPolicy;
+
     /// Whether the tool calls in a model's answers are judged before the agent sees them. For that, TLS of the model's
     /// hosts ends at the session's certificate authority, which the agent has to trust: Claude Code and Codex do, other
     /// agents are untested and need `true`. `false`: nothing is read.
-    "enabled": Kind::Flag, default: "for Claude Code and Codex, and for every model without TLS",
+    pub enabled: One<bool> = Kind::Flag, default: "for Claude Code and Codex, and for every model without TLS",
         example: "true";
     /// What happens to an answer that contains the first distinctive sentence (30 to 240 bytes) of the system prompt.
     /// `replace`, also written `true`: text is streamed, and replaced from that sentence on. `hold`: no text is
     /// streamed before the whole answer was searched, so the agent never gets the beginning of such an answer. `false`:
     /// no search.
-    "canary": Kind::Either(&[Kind::Flag, Kind::Word(&["replace", "hold"])]), default: "false",
-        example: "hold";
+    pub canary: One<OnLeak> = Kind::Either(&[Kind::Flag, Kind::Word(&["replace", "hold"])]), default: "false",
+        example: "hold" => read on_leak => show |word| word.as_str();
     /// Whether only the first distinctive sentence of the system prompt is searched for, or all of them (at most 64).
-    "canary_sentences": Kind::Word(&["first", "every"]), default: "first", example: "every";
+    pub canary_sentences: One<Sentences> = Kind::Word(&["first", "every"]), default: "first", example: "every";
     /// With `canary`: whether a random word, one for each session, is appended to the system prompt of every request
     /// and searched for as well. It detects copies of a prompt's end, and prompts without a distinctive sentence.
-    "canary_word": Kind::Flag, default: "false", example: "true";
+    pub canary_word: One<bool> = Kind::Flag, default: "false", example: "true";
     /// With `canary`: whether decoded forms of an answer (base64, hexadecimal digits, reversed words and the like) are
     /// searched too. An answer then waits until it is complete.
-    "canary_decoded": Kind::Flag, default: "false", example: "true";
+    pub canary_decoded: One<bool> = Kind::Flag, default: "false", example: "true";
     /// What the agent gets in place of such an answer.
-    "replacement": Kind::Text,
+    pub replacement: One<String> = Kind::Text,
         default: "`[Response withheld: the model attempted to reveal protected instructions.]`",
-        example: "\"I can't share my system instructions.\"";
+        example: "\"I can't share my system instructions.\"" => show |text| format!("{text:?}");
     /// How long a model may be silent before its answer ends with an error.
-    "timeout": Kind::Duration, default: "10m", example: "2m";
+    pub timeout: One<u64> = Kind::Duration, default: "10m", example: "2m";
     /// Requests to the model's host, as `METHOD /path`, that pass unread although agentsh does not know them. All other
     /// unknown requests there are refused.
-    "allow": Kind::List(&Kind::Text), default: "what the built-in policies of Claude Code and Codex list",
-        example: "[\"POST /api/telemetry/**\"]";
+    pub allow: Entries<RequestRule> = Kind::List(&Kind::Text), default: "what the built-in policies of Claude Code and Codex list",
+        example: "[\"POST /api/telemetry/**\"]" => read network::request => show ToString::to_string;
     /// What happens to a request to the model that contains keys, passwords or tokens: their kinds are recorded, they
     /// are replaced by `[REDACTED KIND]`, or the request is refused.
-    "secrets": Kind::Word(&["off", "log", "redact", "block"]), default: "log", example: "redact";
+    pub secrets: One<OnSecret> = Kind::Word(&["off", "log", "redact", "block"]), default: "log", example: "redact";
     /// The same for single kinds, by the name in the tag.
-    "secret_kinds": Kind::Names(&Kind::Word(&["off", "log", "redact", "block"])),
+    pub secret_kinds: Named<OnSecret> = Kind::Names(&Kind::Word(&["off", "log", "redact", "block"])),
         default: "`EMAIL` and `PHONE` are off, every other kind is as `secrets` says",
         example: "{EMAIL: redact, PASSWORD: block}";
     /// With `broker` the agent has a placeholder for the API key in its environment, and the session adds the key to
     /// requests.
-    "credentials": Kind::Word(&["pass", "broker"]), default: "pass", example: "broker";
+    pub credentials: One<Credentials> = Kind::Word(&["pass", "broker"]), default: "pass", example: "broker";
     /// Limits of a session. Every budget whose pattern matches the model applies.
-    "budgets": Kind::List(&Kind::Map(BUDGET)), default: "none",
-        example: "[{model: \"*\", max_tokens: 2000000, rpm: 60}]";
+    pub budgets: Entries<Budget> = Kind::List(&Kind::Map(BUDGET)), default: "none",
+        example: "[{model: \"*\", max_tokens: 2000000, rpm: 60}]" => read budget => show ToString::to_string;
     /// Prices of tokens. The first line whose pattern matches the model counts.
-    "prices": Kind::List(&Kind::Map(PRICE)), default: "none",
-        example: "[{model: \"claude-*\", input: \"3.00\", output: \"15.00\"}]";
+    pub prices: Entries<Price> = Kind::List(&Kind::Map(PRICE)), default: "none",
+        example: "[{model: \"claude-*\", input: \"3.00\", output: \"15.00\"}]"
+        => read price => show ToString::to_string;
+}
+
+/// The order in which they are shown.
+const SHOWN: &[&str] = texts! {
+    "enabled" "canary_word" "canary_decoded" "canary" "canary_sentences" "replacement" "timeout" "allow" "secrets"
+    "secret_kinds" "credentials" "budgets" "prices"
 };
 
-impl Section<Policy> for Llm {
+impl Section<Policy> for LlmPolicy {
     const KEYS: &'static [Key] = keys! {
         /// Checks between the agent and its model.
-        "llm": Kind::Map(LLM), example: "{enabled: true, canary: true}";
+        "llm": Kind::Map(Self::TABLE), example: "{enabled: true, canary: true}";
     };
 
-    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = reader.within(fields, "llm", LLM) else { return Self::default() };
-        Self {
-            enabled: reader.boolean(fields.find("enabled")),
-            canary: fields.find("canary").and_then(|here| match here.node.value {
-                Value::Bool(true) => Some(reader.ruled(&here, OnLeak::Replace)),
-                Value::Bool(false) => Some(reader.ruled(&here, OnLeak::Pass)),
-                _ => reader.word(Some(here), &ON_LEAK),
-            }),
-            canary_sentences: reader.word(fields.find("canary_sentences"), Sentences::WORDS),
-            canary_word: reader.boolean(fields.find("canary_word")),
-            canary_decoded: reader.boolean(fields.find("canary_decoded")),
-            replacement: reader.one(fields.find("replacement"), Reader::text),
-            timeout_ms: reader.duration(fields.find("timeout")),
-            allow: reader.adding(fields.find("allow"), network::request),
-            secrets: reader.word(fields.find("secrets"), OnSecret::WORDS),
-            secret_kinds: reader
-                .named(fields.find("secret_kinds"), |reader, here| reader.word(Some(here), OnSecret::WORDS)),
-            credentials: reader.word(fields.find("credentials"), Credentials::WORDS),
-            budgets: reader.adding(fields.find("budgets"), budget),
-            prices: reader.adding(fields.find("prices"), price),
-        }
-    }
+    in_table! { Policy (llm): read }
 
     fn merge(&self, below: &mut Policy) {
-        let below = &mut below.llm;
-        merge_keys!(self => below; enabled, canary, canary_sentences, canary_word, canary_decoded, replacement);
-        merge_keys!(self => below; timeout_ms, secrets, credentials);
-        merge_list(&self.allow, &mut below.allow);
-        below.secret_kinds.extend(self.secret_kinds.clone());
-        merge_list(&self.budgets, &mut below.budgets);
+        let prices = std::mem::take(&mut below.llm.prices);
+        Table::merge(self, &mut below.llm);
         // A higher layer's price for a model takes precedence.
-        let mut below_prices = std::mem::take(&mut below.prices);
-        merge_list(&self.prices, &mut below.prices);
-        if !self.prices.as_ref().is_some_and(|list| list.replaces) {
-            below.prices.append(&mut below_prices);
+        if !self.prices.replaces() {
+            below.llm.prices.add(&prices);
         }
     }
 
     /// A project cannot switch off checks.
     fn narrow(&self, base: &mut Policy, narrowing: &mut Narrowing<'_>) {
         let llm = &mut base.llm;
-        for (wanted, in_force) in [
-            (&self.enabled, &mut llm.enabled),
-            (&self.canary_word, &mut llm.canary_word),
-            (&self.canary_decoded, &mut llm.canary_decoded),
-        ] {
-            match wanted {
-                Some(wanted) if wanted.value => *in_force = Some(wanted.clone()),
-                Some(wanted) => {
-                    narrowing.refuse(&wanted.rule, "this file would switch off checks of the model's answers")
-                }
-                None => {}
-            }
-        }
-        let in_force = llm.canary.as_ref().map_or(OnLeak::Replace, |own| own.value);
-        match &self.canary {
-            Some(wanted) if wanted.value >= in_force => llm.canary = Some(wanted.clone()),
-            Some(wanted) => narrowing.refuse(&wanted.rule, "this file would loosen `canary`"),
-            None => {}
-        }
-        match &self.canary_sentences {
-            Some(wanted) if wanted.value == Sentences::Every => llm.canary_sentences = Some(wanted.clone()),
-            Some(wanted) => narrowing.refuse(&wanted.rule, "only the user sets the canary"),
-            None => {}
-        }
-        match &self.secrets {
-            Some(wanted) if wanted.value >= llm.secrets.as_ref().map_or(OnSecret::Log, |own| own.value) => {
-                llm.secrets = Some(wanted.clone());
-            }
-            Some(wanted) => narrowing.refuse(&wanted.rule, "this file would treat secrets less strictly"),
-            None => {}
-        }
+        let message = "this file would switch off checks of the model's answers";
+        narrowing.set(&self.enabled, &mut llm.enabled, |on| !on, message);
+        narrowing.set(&self.canary_word, &mut llm.canary_word, |on| !on, message);
+        narrowing.set(&self.canary_decoded, &mut llm.canary_decoded, |on| !on, message);
+        let before = llm.canary.as_ref().map_or(OnLeak::Replace, |own| own.value);
+        narrowing.set(&self.canary, &mut llm.canary, |own| *own < before, "this file would loosen `canary`");
+        let (sentences, message) = (&mut llm.canary_sentences, "only the user sets the canary");
+        narrowing.set(&self.canary_sentences, sentences, |own| *own != Sentences::Every, message);
+        let before = llm.secrets.as_ref().map_or(OnSecret::Log, |own| own.value);
+        let message = "this file would treat secrets less strictly";
+        narrowing.set(&self.secrets, &mut llm.secrets, |own| *own < before, message);
         for (kind, wanted) in &self.secret_kinds {
             if wanted.value >= llm.on_secret(kind) {
                 llm.secret_kinds.insert(kind.clone(), wanted.clone());
             } else {
-                narrowing.refuse(&wanted.rule, "this file would treat secrets less strictly");
+                narrowing.refuse(&wanted.rule, message);
             }
         }
         // A further budget restricts.
-        llm.budgets.extend(self.budgets.iter().flat_map(|list| list.value.iter().cloned()));
-        let belongs = rules_of!(self; replacement, timeout_ms, credentials, prices);
+        llm.budgets.add(&self.budgets);
+        let belongs = rules_of!(self; replacement, timeout, credentials, prices);
         narrowing.refuse_all(belongs, "only the user can set this");
-        let Some(list) = &self.allow else { return };
-        for entry in &list.value {
-            if !llm.allow.iter().any(|outer| outer.value.covers(&entry.value)) {
-                narrowing.refuse(&entry.rule, format!("this file would let `{}` pass unread", entry.value));
+        if self.allow.is_written() {
+            for entry in &self.allow {
+                if !llm.allow.iter().any(|outer| outer.value.covers(&entry.value)) {
+                    let message = format!("this file would let `{}` pass unread", entry.value);
+                    narrowing.refuse(&entry.rule, message);
+                }
             }
+            llm.allow.set(&self.allow);
         }
-        llm.allow.clone_from(&list.value);
     }
 
     fn describe(policy: &Policy, _: &str, lines: &mut Lines) {
-        let llm = &policy.llm;
-        lines.list("llm.enabled", &llm.enabled, ToString::to_string);
-        lines.list("llm.canary_word", &llm.canary_word, ToString::to_string);
-        lines.list("llm.canary_decoded", &llm.canary_decoded, ToString::to_string);
-        lines.list("llm.canary", &llm.canary, |word| word.as_str());
-        lines.list("llm.canary_sentences", &llm.canary_sentences, |word| word.as_str());
-        lines.list("llm.replacement", &llm.replacement, |text| format!("{text:?}"));
-        lines.list("llm.timeout", &llm.timeout_ms, |timeout| format!("{timeout} ms"));
-        lines.list("llm.allow", &llm.allow, ToString::to_string);
-        lines.list("llm.secrets", &llm.secrets, |word| word.as_str());
-        for (kind, word) in &llm.secret_kinds {
-            lines.add(&format!("llm.secret_kinds.{kind}"), word.value.as_str(), &word.rule);
-        }
-        lines.list("llm.credentials", &llm.credentials, |word| word.as_str());
-        lines.list("llm.budgets", &llm.budgets, ToString::to_string);
-        lines.list("llm.prices", &llm.prices, |price| {
-            format!("{}: {} in, {} out", price.model, dollars(price.input), dollars(price.output))
-        });
+        policy.llm.describe_keys(SHOWN, "llm", lines);
+    }
+}
+
+fn on_leak(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<OnLeak> {
+    match here.node.value {
+        Value::Bool(true) => Some(OnLeak::Replace),
+        Value::Bool(false) => Some(OnLeak::Pass),
+        _ => reader.choice(here, &[("replace", OnLeak::Replace), ("hold", OnLeak::Hold)]),
+    }
+}
+
+impl std::fmt::Display for Price {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} in, {} out", self.model, dollars(self.input), dollars(self.output))
     }
 }
 

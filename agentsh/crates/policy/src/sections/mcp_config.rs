@@ -1,12 +1,7 @@
 //! `agent.mcp_config`: where an agent without an adapter keeps its servers.
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::model::Ruled;
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Reader};
-use crate::section::{Section, merge_key};
-use crate::sections::{AgentPolicy, path_pattern};
+use super::path_pattern;
+use super::prelude::*;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct McpConfig {

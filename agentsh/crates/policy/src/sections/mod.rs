@@ -34,6 +34,27 @@ pub(crate) mod ssh;
 pub(crate) mod telemetry;
 mod wire;
 
+/// What most sections need.
+mod prelude {
+    pub(crate) use std::collections::BTreeMap;
+
+    pub(crate) use agentsh_base::words;
+
+    pub(crate) use crate::describe::Lines;
+    pub(crate) use crate::keys::{KEY, Key, Kind, keys};
+    pub(crate) use crate::model::Ruled;
+    pub(crate) use crate::narrow::Narrowing;
+    pub(crate) use crate::reader::{Fields, Here, List, Listed, Reader};
+    pub(crate) use crate::section::{Section, merge_key, merge_keys, merge_list, rules_of, set_key};
+    pub(crate) use crate::sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy};
+    pub(crate) use crate::table::{
+        Entries, Named, One, Table, Whole, in_force, in_table, share, table, word_values,
+    };
+    pub(crate) use crate::texts::texts;
+    pub(crate) use crate::types::{RuleRef, ServerId};
+    pub(crate) use crate::yaml::Value;
+}
+
 pub use env::variable;
 pub use exfiltration::{allowed_domain, flow};
 pub use filesystem::{denied_pattern, path_pattern, writable_pattern};
@@ -51,6 +72,7 @@ use crate::model::{
 use crate::organisation::InForce;
 use crate::risk::Names;
 use crate::section::sections;
+use crate::table::Entries;
 use crate::types::{RuleRef, ServerId};
 
 sections! {
@@ -133,10 +155,10 @@ sections! {
     detection: detection::Detection => { detection: detection::DetectionPolicy }
     output_inspection: detection::OutputInspection => {}
     sampling: detection::Sampling => {}
-    secrets: secrets::Secrets => { secrets: secrets::SecretPolicy }
-    content: content::Content => { content: content::ContentPolicy }
-    classifier: classifier::Classifier => { classifier: classifier::ClassifierPolicy }
-    advisories: advisories::Advisories => { advisories: advisories::AdvisoryPolicy }
+    secrets: secrets::SecretPolicy => { secrets: secrets::SecretPolicy }
+    content: content::ContentPolicy => { content: content::ContentPolicy }
+    classifier: classifier::ClassifierPolicy => { classifier: classifier::ClassifierPolicy }
+    advisories: advisories::AdvisoryPolicy => { advisories: advisories::AdvisoryPolicy }
     rules: rules::Rules => {
         /// Rules about the content of calls.
         rules: Vec<Ruled<rules::CallRule>>
@@ -145,9 +167,12 @@ sections! {
         /// How their risk is read from names of tools; `None`: as words.
         risk_names: Option<Ruled<Names>>
     }
-    approvals: approvals::Approvals => { approvals: approvals::ApprovalPolicy }
-    anomaly: anomaly::Anomaly => { anomaly: anomaly::AnomalyPolicy }
-    cross_server: cross_server::CrossServer => { cross_server: cross_server::CrossServerPolicy }
+    approvals: approvals::Approvals => {
+        approvals: approvals::ApprovalPolicy,
+        approved: Entries<approvals::Approved>,
+    }
+    anomaly: anomaly::AnomalyPolicy => { anomaly: anomaly::AnomalyPolicy }
+    cross_server: cross_server::CrossServerPolicy => { cross_server: cross_server::CrossServerPolicy }
     later: later::UnenforcedKeys => {
         /// Sections that are not implemented are parsed and kept, so that a documented file loads unchanged; this names them,
         /// and every session reports them.
@@ -175,7 +200,7 @@ sections! {
         warnings: Vec<Ruled<String>>,
     }
     tests: questions::Tests => { tests: Vec<PolicyTest> }
-    llm: llm::Llm => { llm: llm::LlmPolicy }
-    telemetry: telemetry::Telemetry => { telemetry: telemetry::TelemetryPolicy }
-    interface: interface::Interface => { interface: interface::InterfacePolicy }
+    llm: llm::LlmPolicy => { llm: llm::LlmPolicy }
+    telemetry: telemetry::TelemetryPolicy => { telemetry: telemetry::TelemetryPolicy }
+    interface: interface::InterfacePolicy => { interface: interface::InterfacePolicy }
 }

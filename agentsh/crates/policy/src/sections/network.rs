@@ -4,15 +4,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::describe::Lines;
+use super::prelude::*;
 use crate::domain::{self, HostError};
-use crate::keys::{Key, Kind, keys};
-use crate::model::{HostPattern, NetworkPolicy, NetworkRule, ProxyChoice, RequestRule, Ruled};
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_key, merge_list, rules_of};
-use crate::sections::ProcessPolicy;
-use crate::yaml::Value;
+use crate::model::{HostPattern, NetworkPolicy, NetworkRule, ProxyChoice, RequestRule};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Network {

@@ -1,25 +1,7 @@
 //! `version_pinning`: what happens to a server or a tool that changed.
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::model::{IgnoredIn, OnChange, Ruled};
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, set_key};
-use crate::sections::McpPolicy;
-use crate::types::RuleRef;
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PinningKeys {
-    pub rule: Option<RuleRef>,
-    pub enabled: Option<Ruled<bool>>,
-    pub on_change: Option<Ruled<OnChange>>,
-    pub auto_trust_first: Option<Ruled<bool>>,
-    pub pin_binary: Option<Ruled<bool>>,
-    pub unlisted: Option<Ruled<OnChange>>,
-    pub ignore: Option<Ruled<Vec<String>>>,
-    pub ignore_in: Option<Ruled<Vec<IgnoredIn>>>,
-}
+use super::prelude::*;
+use crate::model::{IgnoredIn, OnChange};
 
 const IGNORED: &[Key] = keys! {
     /// A server, or a pattern.
@@ -30,60 +12,61 @@ const IGNORED: &[Key] = keys! {
     "members": Kind::Whole(&Kind::Text), default: "required", example: "[description]";
 };
 
-const PINNING: &[Key] = keys! {
+const POSTURES: [(&str, OnChange); 3] =
+    [("quarantine", OnChange::Block), ("review_required", OnChange::Ask), ("observe", OnChange::Alert)];
+const UNLISTED: [(&str, OnChange); 3] =
+    [("block", OnChange::Block), ("alert", OnChange::Alert), ("allow", OnChange::Allow)];
+
+word_values!(OnChange);
+
+table! {
+    /// What one file writes.
+    struct PinningKeys with rule;
+
     /// Whether the bytes of servers and the definitions of tools are compared with what was trusted.
-    "enabled": Kind::Flag, default: "true", example: "true";
+    enabled: One<bool> = Kind::Flag, default: "true", example: "true";
     /// What happens to a server or a tool that differs from its pin. `block` hides the tool, refuses its calls and asks
     /// a person whether it may be shown, `ask` shows it and waits for a person at every call; a program that changed is
     /// refused by both.
-    "on_change": Kind::Word(&["block", "ask", "alert", "allow"]), default: "block", example: "block";
+    on_change: One<OnChange> = Kind::Word(&["block", "ask", "alert", "allow"]), default: "block", example: "block";
     /// Another way to write `on_change`: `quarantine` is `block`, `review_required` is `ask`, `observe` is `alert`.
-    "posture": Kind::Word(&["quarantine", "review_required", "observe"]), default: "quarantine",
-        example: "observe";
+    posture: One<OnChange> = Kind::Word(&["quarantine", "review_required", "observe"]), default: "quarantine",
+        example: "observe" => words POSTURES;
     /// What happens to a call of a tool that its server did not list. agentsh lists the tools
     /// before the first call if the client has not.
-    "unlisted": Kind::Word(&["block", "alert", "allow"]), default: "block", example: "alert";
+    unlisted: One<OnChange> = Kind::Word(&["block", "alert", "allow"]), default: "block", example: "alert"
+        => words UNLISTED;
     /// Members of definitions that may change, as names or JSON pointers.
-    "ignore": Kind::Whole(&Kind::Text), default: "none", example: "[title, /annotations/title]";
+    ignore: One<Vec<String>> = Kind::Whole(&Kind::Text), default: "none", example: "[title, /annotations/title]"
+        => show |members| members.join(", ") => whole |reader: &mut Reader<'_>, here| reader.whole(here, member);
     /// The same for single servers, such as one that puts the time or a session into a description. The registry's
     /// comparison leaves them out too.
-    "ignore_in": Kind::Whole(&Kind::Map(IGNORED)), default: "none",
-        example: "[{server: clock, name: now, members: [description]}]";
+    ignore_in: One<Vec<IgnoredIn>> = Kind::Whole(&Kind::Map(IGNORED)), default: "none",
+        example: "[{server: clock, name: now, members: [description]}]"
+        => show |ignored| shown(ignored) => whole |reader: &mut Reader<'_>, here| reader.whole(here, ignored_in);
     /// Whether what is seen for the first time is trusted.
-    "auto_trust_first": Kind::Flag, default: "true", example: "false";
+    auto_trust_first: One<bool> = Kind::Flag, default: "true", example: "false";
     /// Whether the files of the program are pinned, and not the definitions of its tools alone.
-    "pin_binary": Kind::Flag, default: "true", example: "true";
-};
+    pin_binary: One<bool> = Kind::Flag, default: "true", example: "true";
+}
 
 impl Section<McpPolicy> for PinningKeys {
     const KEYS: &'static [Key] = keys! {
         /// Servers and tools that change after they were trusted.
-        "version_pinning": Kind::Map(PINNING);
+        "version_pinning": Kind::Map(Self::TABLE);
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(here) = fields.find("version_pinning") else { return Self::default() };
-        let Some(fields) = reader.map(&here, PINNING) else { return Self::default() };
-        let postures = [
-            ("quarantine", OnChange::Block),
-            ("review_required", OnChange::Ask),
-            ("observe", OnChange::Alert),
-        ];
-        let unlisted = [OnChange::Block, OnChange::Alert, OnChange::Allow].map(|word| (word.as_str(), word));
-        let posture = reader.word(fields.find("posture"), &postures);
-        if let Some(here) = fields.find("posture").filter(|_| fields.find("on_change").is_some()) {
+        let here = fields.find("version_pinning");
+        let mut own: Self = Table::read_at(reader, here.clone());
+        let names = here.filter(|_| own.rule.is_some()).and_then(|here| reader.names(&here));
+        if let Some(names) = names.filter(|names| names.find("on_change").is_some())
+            && let Some(here) = names.find("posture")
+        {
             reader.problem(&here, "`posture` and `on_change` set the same thing", "remove one of them");
         }
-        Self {
-            rule: Some(reader.rule(&here)),
-            enabled: reader.boolean(fields.find("enabled")),
-            on_change: reader.word(fields.find("on_change"), OnChange::WORDS).or(posture),
-            unlisted: reader.word(fields.find("unlisted"), &unlisted),
-            ignore: ignored(reader, fields.find("ignore")),
-            ignore_in: whole(reader.list(fields.find("ignore_in"), ignored_in)),
-            auto_trust_first: reader.boolean(fields.find("auto_trust_first")),
-            pin_binary: reader.boolean(fields.find("pin_binary")),
-        }
+        own.on_change = own.on_change.or(own.posture.take());
+        own
     }
 
     /// A key that a section omits keeps the value of the layers below, or the strict default.
@@ -111,7 +94,7 @@ impl Section<McpPolicy> for PinningKeys {
         narrowing.refuse_if(&self.ignore_in, |own| *own != before.ignore_in, message);
         narrowing.refuse_if(&self.auto_trust_first, |own| *own && !before.auto_trust_first, message);
         narrowing.refuse_if(&self.pin_binary, |own| before.pin_binary && !own, message);
-        self.merge(base);
+        Section::merge(self, base);
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
@@ -144,7 +127,7 @@ fn ignored_in(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<IgnoredIn> {
     let fields = reader.map(here, IGNORED)?;
     let server = fields.find("server").and_then(|here| reader.text(&here));
     let name = fields.find("name").and_then(|here| reader.text(&here));
-    let members = ignored(reader, fields.find("members"));
+    let members = reader.whole(fields.find("members"), member);
     let (Some(server), Some(members)) = (server, members) else {
         let help = "write `{server: ID, members: [NAME]}`";
         return reader.fault(here, "this names no server and no members", help);
@@ -152,20 +135,9 @@ fn ignored_in(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<IgnoredIn> {
     Some(IgnoredIn { server, name: name.unwrap_or_else(|| "*".to_owned()), members: members.value })
 }
 
-fn whole<T>(list: List<T>) -> Option<Ruled<Vec<T>>> {
-    let list = list?;
-    Some(Ruled { value: list.value.into_iter().map(|entry| entry.value).collect(), rule: list.rule })
-}
-
-/// Members as JSON pointers: a bare name is a member of the definition itself.
-fn ignored(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Option<Ruled<Vec<String>>> {
-    let list = reader.list(here, |reader, here| {
-        let text = reader.text(here)?;
-        Some(if text.starts_with('/') {
-            text
-        } else {
-            format!("/{}", text.replace('~', "~0").replace('/', "~1"))
-        })
-    })?;
-    whole(Some(list))
+/// A JSON pointer: a bare name is a member of the definition itself.
+fn member(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {
+    let text = reader.text(here)?;
+    let is_pointer = text.starts_with('/');
+    Some(if is_pointer { text } else { format!("/{}", text.replace('~', "~0").replace('/', "~1")) })
 }

@@ -1,12 +1,7 @@
 //! `agent.publish`: ports of the sandbox that are reachable from this machine.
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::model::Ruled;
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, List, Reader};
-use crate::section::{Section, merge_list};
-use crate::sections::{AgentPolicy, port};
+use super::port;
+use super::prelude::*;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Publish {

@@ -1,14 +1,8 @@
 //! `tests:`: a policy's own tests.
 
-use crate::describe::Lines;
+use super::prelude::*;
 use crate::domain;
-use crate::keys::{Key, Kind, keys};
 use crate::model::{PolicyTest, Question};
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, Reader, values};
-use crate::section::Section;
-use crate::sections::Policy;
-use crate::types::ServerId;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tests {
@@ -61,7 +55,7 @@ impl Section<Policy> for Tests {
 const QUESTIONS: [&str; 6] = ["connect", "read", "write", "exec", "env", "tool"];
 
 pub fn tests(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Vec<PolicyTest> {
-    values(reader.list(here, test))
+    reader.all(here, test)
 }
 
 /// `host:port` of a question; without a port 443, as in `agentsh policy allow`.

@@ -1,15 +1,7 @@
 //! `rate_limits`: how often tools are called.
 
-use std::collections::BTreeMap;
-
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::model::{Rate, RateLimits, Ruled};
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Reader};
-use crate::section::Section;
-use crate::sections::McpPolicy;
-use crate::types::{RuleRef, ServerId};
+use super::prelude::*;
+use crate::model::{Rate, RateLimits};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {

@@ -1,13 +1,7 @@
 //! `risk_names`: how the risk of a tool is read from its name.
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::model::Ruled;
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Reader};
+use super::prelude::*;
 use crate::risk::Names;
-use crate::section::{Section, merge_key};
-use crate::sections::McpPolicy;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RiskNames {

@@ -2,17 +2,11 @@
 
 use std::net::IpAddr;
 
-use agentsh_base::words;
 use ipnet::IpNet;
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, List, Reader, values};
+use super::network::block;
+use super::prelude::*;
 use crate::risk::Risk;
-use crate::section::{Section, merge_list};
-use crate::sections::McpPolicy;
-use crate::sections::network::block;
 
 /// Headers that say who a client is. No rule sees them, so that none of them is recorded.
 pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
@@ -221,10 +215,10 @@ fn rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CallRule> {
     };
     let risk = reader.word(fields.find("risk"), Risk::WORDS).map(|risk| risk.value);
     let mut networks = |name: &str| -> Vec<IpNet> {
-        values(reader.list(fields.find(name), block)).iter().map(IpNet::trunc).collect()
+        reader.all(fields.find(name), block).iter().map(IpNet::trunc).collect()
     };
     let (from, not_from) = (networks("from"), networks("not_from"));
-    let when = reader.list(fields.find("when"), condition);
+    let when = reader.all(fields.find("when"), condition);
     Some(CallRule {
         name,
         server: server.unwrap_or_else(|| "*".to_owned()),
@@ -233,7 +227,7 @@ fn rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<CallRule> {
         risk,
         from,
         not_from,
-        when: values(when),
+        when,
         action: action.value,
         reason,
     })

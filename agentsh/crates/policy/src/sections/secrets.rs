@@ -1,19 +1,8 @@
 //! `sandbox.mcp.secrets`: what happens to secrets and personal data in arguments and results.
 
-use std::collections::BTreeMap;
-
-use agentsh_base::words;
-
-use crate::describe::Lines;
+use super::prelude::*;
+use super::rules::{Pattern, pattern};
 use crate::diagnostic::one_of;
-use crate::keys::{Key, Kind, keys};
-use crate::model::Ruled;
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, Reader};
-use crate::section::{Section, merge_key, merge_list};
-use crate::sections::McpPolicy;
-use crate::sections::rules::{Pattern, pattern};
-use crate::types::RuleRef;
 
 words! {
     /// The outcome for a value. From the mildest to the strictest.
@@ -70,15 +59,7 @@ pub struct CustomSecret {
     pub replacement: String,
 }
 
-/// The policy in force.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SecretPolicy {
-    pub arguments: Option<Ruled<OnSecret>>,
-    pub results: Option<Ruled<OnSecret>>,
-    /// By kind as in the tag, in both directions.
-    pub kinds: BTreeMap<String, Ruled<OnSecret>>,
-    pub custom: Vec<Ruled<CustomSecret>>,
-}
+word_values!(OnSecret);
 
 impl SecretPolicy {
     /// The outcome for a value of this kind, and its rule.
@@ -105,14 +86,6 @@ impl SecretPolicy {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Secrets {
-    arguments: Option<Ruled<OnSecret>>,
-    results: Option<Ruled<OnSecret>>,
-    kinds: BTreeMap<String, Ruled<OnSecret>>,
-    custom: crate::reader::List<CustomSecret>,
-}
-
 const CUSTOM: &[Key] = keys! {
     /// Its name in the tag: letters, digits, spaces and hyphens.
     "name": Kind::Text, default: "required";
@@ -124,101 +97,86 @@ const CUSTOM: &[Key] = keys! {
     "replacement": Kind::Text, default: "`[REDACTED NAME]`";
 };
 
-const SECRETS: &[Key] = keys! {
-    /// What happens to a secret in what an agent sends to a server.
-    "arguments": WORD, default: "audit", example: "redact";
-    /// What happens to a secret in what a server sends; `redact` puts `[REDACTED KIND]` in its place.
-    "results": WORD, default: "audit", example: "redact";
-    /// The same for one kind in both directions, such as `email`, `credit-card` or `private-key`.
-    "kinds": Kind::Names(&WORD), default: "none", example: "{private-key: block}";
-    /// Your own kinds.
-    "custom": Kind::List(&Kind::Map(CUSTOM)), default: "empty",
-        example: "[{name: ticket, pattern: \"TICKET-[0-9]{6}\", action: redact}]";
-};
+table! {
+    /// The policy in force, each key with its place if it was written. `kinds` are as in the tag.
+    struct SecretPolicy;
 
-impl Section<McpPolicy> for Secrets {
+    /// What happens to a secret in what an agent sends to a server.
+    pub arguments: One<OnSecret> = WORD, default: "audit", example: "redact";
+    /// What happens to a secret in what a server sends; `redact` puts `[REDACTED KIND]` in its place.
+    pub results: One<OnSecret> = WORD, default: "audit", example: "redact";
+    /// The same for one kind in both directions, such as `email`, `credit-card` or `private-key`.
+    pub kinds: Named<OnSecret> = Kind::Names(&WORD), default: "none", example: "{private-key: block}"
+        => whole kinds;
+    /// Your own kinds.
+    pub custom: Entries<CustomSecret> = Kind::List(&Kind::Map(CUSTOM)), default: "empty",
+        example: "[{name: ticket, pattern: \"TICKET-[0-9]{6}\", action: redact}]"
+        => read custom => show ToString::to_string;
+}
+
+impl Section<McpPolicy> for SecretPolicy {
     const KEYS: &'static [Key] = keys! {
         /// Secrets and personal data, in both directions. The journal has kind, place and a keyed hash of a value,
         /// never the value. Identifiers of the protocol are never changed.
-        "secrets": Kind::Map(SECRETS);
+        "secrets": Kind::Map(Self::TABLE);
     };
 
-    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(fields) = reader.within(fields, "secrets", SECRETS) else { return Self::default() };
-        let mut kinds = BTreeMap::new();
-        if let Some(here) = fields.find("kinds")
-            && let Some(names) = reader.names(&here)
-        {
-            for (name, here) in names.all() {
-                let kind = name.to_uppercase().replace(['-', '_'], " ");
-                if !known().any(|known| known == kind) {
-                    let words: Vec<String> = known().map(kind_word).collect();
-                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                    let help = format!("write {}", one_of(&words));
-                    reader.problem(&here, format!("'{name}' is not a kind of secret"), help);
-                }
-                if let Some(action) = reader.word(Some(here), OnSecret::WORDS) {
-                    kinds.insert(kind, action);
-                }
-            }
-        }
-        Self {
-            arguments: reader.word(fields.find("arguments"), OnSecret::WORDS),
-            results: reader.word(fields.find("results"), OnSecret::WORDS),
-            kinds,
-            custom: reader.adding(fields.find("custom"), custom),
-        }
-    }
-
-    fn merge(&self, below: &mut McpPolicy) {
-        let below = &mut below.secrets;
-        merge_key(&self.arguments, &mut below.arguments);
-        merge_key(&self.results, &mut below.results);
-        below.kinds.extend(self.kinds.clone());
-        merge_list(&self.custom, &mut below.custom);
-    }
+    in_table! { McpPolicy (secrets): read merge }
 
     fn narrow(&self, base: &mut McpPolicy, narrowing: &mut Narrowing<'_>) {
-        let mut refuse = |rule: &RuleRef| {
-            narrowing.refuse(rule, "less is looked for with this file than without it");
-        };
-        let in_force = &base.secrets;
-        for (own, all) in [(&self.arguments, &in_force.arguments), (&self.results, &in_force.results)] {
-            let all = all.as_ref().map_or(OnSecret::default(), |all| all.value);
-            if let Some(own) = own.as_ref().filter(|own| own.value < all) {
-                refuse(&own.rule);
-            }
+        let (before, message) = (&base.secrets, "less is looked for with this file than without it");
+        for (own, all) in [(&self.arguments, &before.arguments), (&self.results, &before.results)] {
+            narrowing.refuse_if(own, |own| *own < in_force(all, OnSecret::default()), message);
         }
         for (kind, own) in &self.kinds {
-            let strictest = in_force.action(kind, true).0.max(in_force.action(kind, false).0);
-            if own.value < strictest {
-                refuse(&own.rule);
+            if own.value < before.action(kind, true).0.max(before.action(kind, false).0) {
+                narrowing.refuse(&own.rule, message);
             }
         }
-        let before = base.secrets.custom.clone();
-        self.merge(base);
+        let mut custom = before.custom.clone();
+        Section::merge(self, base);
         // Earlier patterns stay, whatever a project's list replaces.
-        let own = self.custom.iter().flat_map(|list| list.value.iter().cloned());
-        base.secrets.custom = before.into_iter().chain(own).collect();
+        custom.add(&self.custom);
+        base.secrets.custom = custom;
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
         let secrets = &policy.secrets;
         let name = format!("{name}.secrets");
         for (key, written) in [("arguments", &secrets.arguments), ("results", &secrets.results)] {
-            let rule = RuleRef::default_rule(&format!("sandbox.mcp.secrets.{key}"));
-            let (value, rule) = written
-                .as_ref()
-                .map_or((OnSecret::default(), &rule), |written| (written.value, &written.rule));
-            lines.add(&format!("{name}.{key}"), value.as_str(), rule);
+            let default = RuleRef::default_rule(&format!("sandbox.mcp.secrets.{key}"));
+            let rule = written.as_ref().map_or(&default, |own| &own.rule);
+            lines.add(&format!("{name}.{key}"), in_force(written, OnSecret::default()).as_str(), rule);
         }
         for (kind, action) in &secrets.kinds {
             lines.add(&format!("{name}.kinds.{}", kind_word(kind)), action.value.as_str(), &action.rule);
         }
-        lines.list(&format!("{name}.custom"), &secrets.custom, |custom| {
-            format!("{} {} /{}/", custom.action.as_str(), custom.kind, custom.pattern.0.as_str())
-        });
+        secrets.describe_keys(&["custom"], &name, lines);
     }
+}
+
+impl std::fmt::Display for CustomSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} /{}/", self.action.as_str(), self.kind, self.pattern.0.as_str())
+    }
+}
+
+fn kinds(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Named<OnSecret> {
+    let names = here.and_then(|here| reader.names(&here));
+    let mut kinds = Named::new();
+    for (name, here) in names.iter().flat_map(Fields::all) {
+        let kind = name.to_uppercase().replace(['-', '_'], " ");
+        if !known().any(|known| known == kind) {
+            let words: Vec<String> = known().map(kind_word).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let help = format!("write {}", one_of(&words));
+            reader.problem(&here, format!("'{name}' is not a kind of secret"), help);
+        }
+        if let Some(action) = reader.word(Some(here), OnSecret::WORDS) {
+            kinds.insert(kind, action);
+        }
+    }
+    kinds
 }
 
 /// Every kind that is looked for.

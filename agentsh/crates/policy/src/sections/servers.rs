@@ -1,18 +1,13 @@
 //! `servers`: settings of one server, and how it is started.
 
-use std::collections::BTreeMap;
-
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
+use super::exfiltration::FLOW;
+use super::flow;
+use super::prelude::*;
+use super::telemetry::is_header;
 use crate::limits::limits_for_server;
-use crate::model::{DataSink, DataSource, Ruled, ServerPolicy};
-use crate::narrow::{self, Narrowing};
-use crate::reader::{Fields, Here, List, Reader};
-use crate::section::{Section, merge_keys, rules_of};
-use crate::sections::exfiltration::FLOW;
-use crate::sections::{McpPolicy, ProcessPolicy, RawProcess, flow};
-use crate::types::{RuleRef, ServerId};
-use crate::yaml::Value;
+use crate::model::{DataSink, DataSource, ServerPolicy};
+use crate::narrow;
+use crate::sections::RawProcess;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Servers {
@@ -23,7 +18,7 @@ pub struct Servers {
 pub struct Server {
     pub rule: RuleRef,
     pub command: Option<Ruled<String>>,
-    pub args: List<String>,
+    pub args: One<Vec<String>>,
     pub url: Option<Ruled<String>>,
     pub headers: Option<Ruled<BTreeMap<String, String>>>,
     pub env: Option<Ruled<BTreeMap<String, String>>>,
@@ -101,8 +96,7 @@ impl Section<McpPolicy> for Servers {
             if let Some(command) = &own.command {
                 slot.url = None;
                 slot.command = Some(command.value.clone());
-                slot.args =
-                    own.args.iter().flat_map(|list| &list.value).map(|arg| arg.value.clone()).collect();
+                slot.args = own.args.iter().flat_map(|args| args.value.clone()).collect();
                 slot.rule = own.rule.clone();
             }
             slot.env.extend(own.env.iter().flat_map(|env| env.value.clone()));
@@ -167,7 +161,7 @@ impl Section<McpPolicy> for Servers {
 
 /// Keys of a server that a project cannot set.
 fn refuse_gifts(id: &ServerId, own: &Server, narrowing: &mut Narrowing<'_>) {
-    if let Some(rule) = rules_of!(own; command, args, url).into_iter().flatten().next() {
+    if let Some(rule) = rules_of!(own; command, args, url).next() {
         let message = format!("a policy inside the project cannot say how server `{id}` is started");
         narrowing.refuse(rule, message);
     }
@@ -254,7 +248,7 @@ fn server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<(ServerId, Server)
         let message = "`headers` is for a server with a `url`, and this server has a `command`";
         reader.problem_of_rule(&headers.rule, message, help);
     }
-    let args = reader.list(fields.find("args"), Reader::any_text);
+    let args = reader.whole(fields.find("args"), Reader::any_text);
     let transport = reader.word(fields.find("type"), &[("stdio", false), ("http", true), ("sse", true)]);
     if let (Some(_), Some(url)) = (&command, &url) {
         reader.problem_of_rule(&url.rule, "a server has a command or a url, not both", None);
@@ -306,8 +300,7 @@ pub fn headers(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<BTreeMa
     let names = reader.names(here)?;
     let mut map = BTreeMap::new();
     for (name, entry) in names.all() {
-        let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        if name.is_empty() || !name.bytes().all(in_name) {
+        if !is_header(name) {
             reader.problem(&entry, "this is not the name of a header", None);
         }
         if let Some(text) = reader.any_text(&entry) {

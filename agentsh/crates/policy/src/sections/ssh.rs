@@ -2,17 +2,10 @@
 
 use std::fmt;
 
-use crate::describe::Lines;
+use super::prelude::*;
 use crate::domain::{self, Host};
-use crate::keys::{Key, Kind, keys};
-use crate::model::{NetworkRule, Ruled};
-use crate::narrow::Narrowing;
+use crate::model::NetworkRule;
 use crate::network::{HostRule, Precedence};
-use crate::reader::{Fields, Here, List, Listed, Reader};
-use crate::section::{Section, merge_list};
-use crate::sections::AgentPolicy;
-use crate::types::RuleRef;
-use crate::yaml::Value;
 
 const PORT: u16 = 22;
 

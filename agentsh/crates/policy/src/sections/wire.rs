@@ -1,12 +1,6 @@
 //! `max_line_bytes` and `request_timeout`: limits of messages.
 
-use crate::describe::Lines;
-use crate::keys::{Key, Kind, keys};
-use crate::model::Ruled;
-use crate::narrow::Narrowing;
-use crate::reader::{Fields, Here, Reader};
-use crate::section::Section;
-use crate::sections::McpPolicy;
+use super::prelude::*;
 use crate::units;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,7 +25,7 @@ impl Section<McpPolicy> for WireSettings {
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
         Self {
             max_line_bytes: reader.number(fields.find("max_line_bytes"), MIN_LINE, MAX_LINE),
-            request_timeout: fields.find("request_timeout").and_then(|here| timeout(reader, here)),
+            request_timeout: reader.one(fields.find("request_timeout"), timeout),
         }
     }
 
@@ -68,10 +62,11 @@ impl Section<McpPolicy> for WireSettings {
     }
 }
 
-fn timeout(reader: &mut Reader<'_>, here: Here<'_>) -> Option<Ruled<u64>> {
-    let duration = reader.duration(Some(here))?;
-    if duration.value < 1_000 {
-        reader.problem_of_rule(&duration.rule, "a request needs at least `1s`", None);
+fn timeout(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<u64> {
+    let duration = reader.milliseconds(here)?;
+    if duration < 1_000 {
+        let rule = reader.rule(here);
+        reader.problem_of_rule(&rule, "a request needs at least `1s`", None);
         return None;
     }
     Some(duration)
