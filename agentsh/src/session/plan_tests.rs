@@ -232,7 +232,7 @@ fn spec(row: &mut Row) -> SandboxSpec {
         },
         layer: row.layer.clone(),
         has_project_directory: row.kind.is_agent(),
-        guard_all: filesystem.guard_all.as_ref().is_some_and(|all| all.value),
+        guard_all: filesystem.guard.as_ref().is_some_and(|all| all.value),
         execute: execute.map(|entry| PathBuf::from(&entry.value)).collect(),
         shared_sockets: !row.has_neighbours,
         private_bytes: 1 << 30,

@@ -30,7 +30,7 @@ pub fn begin(facts: &Facts, agent: &[String]) -> Result<Layer, RunError> {
     let context = &facts.context;
     let unmasked = grants::unmasked(&facts.policy.agent.filesystem, &facts.paths());
     forget_old(&context.state);
-    let guard_all = facts.policy.agent.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
+    let guard_all = facts.policy.agent.filesystem.guard.as_ref().is_some_and(|all| all.value);
     let command = agentsh_store::redact::arguments(agent);
     begin_layer(context, &facts.id.to_string(), &command, &unmasked, guard_all)
         .map_err(|error| RunError::Refused(format!("cannot start in review mode: {error}")))

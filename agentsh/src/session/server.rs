@@ -169,7 +169,7 @@ impl Server {
             project_access: session.facts.project_shown.then_some(Access::ReadOnly),
             layer: session.live.agent.layered.get().map(|_| ProjectLayer::Lent),
             program_roots: resolved.read_roots.clone(),
-            guard_all: filesystem.guard_all.as_ref().is_some_and(|all| all.value),
+            guard_all: filesystem.guard.as_ref().is_some_and(|all| all.value),
             execute: session.facts.executable_paths(&self.process),
             shared_sockets: !session.live.agent.has_neighbours.get(),
             ..specify::path_rules(context, ProcessKind::Server, &limits)

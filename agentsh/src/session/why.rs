@@ -114,7 +114,7 @@ fn limits(facts: &Facts, tasks: u64, private: u64) -> String {
         ("open files", "open_files", &limits.open_files),
         ("processes and threads", "pids", &limits.pids),
         ("MiB of memory for all processes", "memory", &limits.memory),
-        ("percent of one CPU", "cpu_percent", &limits.cpu_percent),
+        ("percent of one CPU", "cpu_percent", &limits.cpu),
     ] {
         if let Some(limit) = limit {
             let value = if key == "memory" { limit.value >> 20 } else { limit.value };

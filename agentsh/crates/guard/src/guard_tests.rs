@@ -51,14 +51,14 @@ fn call(policy: &McpPolicy, server: &str, tool: &str, hash: Option<&str>) -> (Ou
 fn server_lists_allow_and_deny_servers() {
     let allow = McpPolicy {
         server_policy: ListMode::Allowlist,
-        allowed_servers: vec![at("internal-*".to_owned(), 10), at("llm".to_owned(), 11)],
+        allowed_servers: vec![at("internal-*".to_owned(), 10), at("llm".to_owned(), 11)].into(),
         ..enforced()
     };
     let deny = McpPolicy {
         server_policy: ListMode::Denylist,
-        denied_servers: vec![at("bad_?".to_owned(), 20)],
+        denied_servers: vec![at("bad_?".to_owned(), 20)].into(),
         // A list of the other mode has no effect.
-        allowed_servers: vec![at("bad_1".to_owned(), 21)],
+        allowed_servers: vec![at("bad_1".to_owned(), 21)].into(),
         ..enforced()
     };
     for (policy, server, outcome, reason, line) in [
@@ -84,12 +84,13 @@ fn tool_lists_match_by_pattern_and_hash() {
             at(rule("db", "query_*", Some("SHA256:x")), 29),
             at(rule("db", "query_*", Some("00AA")), 30),
             at(rule("*", "read", Some("")), 31),
-        ],
+        ]
+        .into(),
         ..enforced()
     };
     let deny = McpPolicy {
         tool_policy: ListMode::Denylist,
-        denied_tools: vec![at(rule("*", "exec_*", None), 40), at(rule("db", "drop", Some(HASH)), 41)],
+        denied_tools: vec![at(rule("*", "exec_*", None), 40), at(rule("db", "drop", Some(HASH)), 41)].into(),
         ..enforced()
     };
     for (policy, server, tool, hash, expected) in [
@@ -112,9 +113,9 @@ fn tool_lists_match_by_pattern_and_hash() {
 fn the_server_is_judged_before_the_tool() {
     let policy = McpPolicy {
         server_policy: ListMode::Denylist,
-        denied_servers: vec![at("evil".to_owned(), 5)],
+        denied_servers: vec![at("evil".to_owned(), 5)].into(),
         tool_policy: ListMode::Allowlist,
-        allowed_tools: vec![at(rule("*", "*", None), 6)],
+        allowed_tools: vec![at(rule("*", "*", None), 6)].into(),
         ..enforced()
     };
     assert_eq!(call(&policy, "evil", "read", None), (Outcome::Block, Reason::ServerDenied, 5));
@@ -126,7 +127,7 @@ fn a_policy_that_is_not_enforced_only_alerts() {
     let policy = McpPolicy {
         enforce: false,
         tool_policy: ListMode::Denylist,
-        denied_tools: vec![at(rule("*", "exec", None), 7)],
+        denied_tools: vec![at(rule("*", "exec", None), 7)].into(),
         ..McpPolicy::default()
     };
     assert_eq!(call(&policy, "x", "exec", None), (Outcome::Alert, Reason::ToolDenied, 7));
@@ -138,8 +139,8 @@ fn fail_closed_wants_a_tool_that_is_listed_and_allowed() {
     let policy = McpPolicy {
         fail_closed: true,
         tool_policy: ListMode::Denylist,
-        denied_tools: vec![at(rule("*", "exec", None), 7)],
-        allowed_tools: vec![at(rule("*", "read", None), 8)],
+        denied_tools: vec![at(rule("*", "exec", None), 7)].into(),
+        allowed_tools: vec![at(rule("*", "read", None), 8)].into(),
         written: [("fail_closed".to_owned(), at((), 3).rule)].into(),
         ..enforced()
     };
@@ -155,7 +156,7 @@ fn fail_closed_wants_a_tool_that_is_listed_and_allowed() {
 fn calls_are_limited_per_server_and_refusals_cost_nothing() {
     let mut policy = McpPolicy {
         tool_policy: ListMode::Denylist,
-        denied_tools: vec![at(rule("*", "exec", None), 7)],
+        denied_tools: vec![at(rule("*", "exec", None), 7)].into(),
         ..enforced()
     };
     policy.rate_limits.default = Some(at(Rate { calls_per_minute: 60, burst: 2 }, 50));
@@ -197,13 +198,13 @@ fn a_rate_limit_counts_even_when_the_lists_are_not_enforced() {
 fn lists_of_the_project_narrow_and_never_widen() {
     let project = McpPolicy {
         tool_policy: ListMode::Denylist,
-        denied_tools: vec![at(rule("*", "write", None), 9)],
-        allowed_tools: vec![at(rule("*", "exec", None), 10)],
+        denied_tools: vec![at(rule("*", "write", None), 9)].into(),
+        allowed_tools: vec![at(rule("*", "exec", None), 10)].into(),
         ..enforced()
     };
     let policy = McpPolicy {
         tool_policy: ListMode::Denylist,
-        denied_tools: vec![at(rule("*", "exec", None), 7)],
+        denied_tools: vec![at(rule("*", "exec", None), 7)].into(),
         narrowed_by: Some(Box::new(project)),
         ..enforced()
     };

@@ -1,8 +1,9 @@
 //! A policy as flat lines: each value with its rule.
 
 use super::limits::limits_for_agent;
-use super::model::{Limits, Ruled};
+use super::model::Ruled;
 use super::sections::Policy;
+use super::sections::limits::Limits;
 use crate::types::RuleRef;
 
 /// One part of a policy.

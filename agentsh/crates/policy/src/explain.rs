@@ -10,9 +10,10 @@ use super::builtin_paths::{
 };
 use super::domain::{self, Host};
 use super::mcp::{AGENT, Definition, Tool};
-use super::model::{FilesystemPolicy, NetworkPolicy, Question, Ruled};
+use super::model::{NetworkPolicy, Question, Ruled};
 use super::path::{self, PathContext};
 use super::profile::ServerProfile;
+use super::sections::filesystem::FilesystemPolicy;
 use super::sections::{Policy, ProcessPolicy};
 use crate::types::{RuleRef, ServerId};
 use agentsh_base::remedy;
@@ -296,7 +297,7 @@ fn file(
             path::covers(guarded, &entry) && path::covers(&entry, &wanted)
         })
     };
-    let guards_all = rules.guard_all.as_ref().is_some_and(|all| all.value);
+    let guards_all = rules.guard.as_ref().is_some_and(|all| all.value);
     // A policy cannot say `..`.
     let climbs = text.split('/').any(|part| part == "..");
     let quoted = if climbs { path::show_here(&wanted, context) } else { path::show(&path::written(text)) };

@@ -209,7 +209,7 @@ tests:
     assert!(!policy.agent.env.others, "a list wins over `env_inherit`");
     let limits = &policy.agent.limits;
     assert_eq!(limits.memory.as_ref().unwrap().value, 4 << 30);
-    assert_eq!(limits.cpu_percent.as_ref().unwrap().value, 200);
+    assert_eq!(limits.cpu.as_ref().unwrap().value, 200);
     assert_eq!((policy.mcp.max_line_bytes, policy.mcp.request_timeout_s), (2048, Some(600)));
     let github = &policy.mcp.servers[&ServerId("github".into())];
     assert_eq!(github.env["PORT"], "80");

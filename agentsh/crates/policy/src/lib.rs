@@ -98,8 +98,11 @@ pub use sections::content::{ContentPolicy, GATEWAY, HiddenHtml, OnFinding};
 pub use sections::credentials::{Credential, Source as CredentialSource, forge_of, is_github};
 pub use sections::cross_server::{CrossServerPolicy, ToolKind};
 pub use sections::detection::{CustomPattern, DetectionPolicy, OnRequest, Severity};
+pub use sections::exec::ExecPolicy;
+pub use sections::filesystem::FilesystemPolicy;
 pub use sections::inspect::Inspected;
 pub use sections::interface::{FLEET as FLEET_REGISTRY, InterfacePolicy, OnUnreachable, RegistryMode};
+pub use sections::limits::Limits;
 pub use sections::llm::{
     Budget, Credentials, LlmPolicy, OnLeak, OnSecret as OnModelSecret, Price, Sentences,
 };

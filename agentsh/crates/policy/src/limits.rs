@@ -1,6 +1,7 @@
 //! Default resource limits.
 
-use super::model::{Limits, Ruled};
+use super::model::Ruled;
+use super::sections::limits::Limits;
 use crate::types::RuleRef;
 
 /// The agent: room for a language server and a build, not for the whole machine. Of memory half of what there is.
@@ -55,7 +56,7 @@ impl Limits {
             memory: value(&self.memory, memory),
             pids: value(&self.pids, pids),
             open_files: value(&self.open_files, open_files),
-            cpu_percent: value(&self.cpu_percent, cpu_percent),
+            cpu_percent: value(&self.cpu, cpu_percent),
         }
     }
 
@@ -66,7 +67,7 @@ impl Limits {
             memory: self.memory.or(defaults.memory),
             pids: self.pids.or(defaults.pids),
             open_files: self.open_files.or(defaults.open_files),
-            cpu_percent: self.cpu_percent.or(defaults.cpu_percent),
+            cpu: self.cpu.or(defaults.cpu),
         }
     }
 }
@@ -79,6 +80,6 @@ fn defaults(section: &str, limits: ResolvedLimits) -> Limits {
         memory: ruled("memory", memory),
         pids: ruled("pids", pids),
         open_files: ruled("open_files", open_files),
-        cpu_percent: ruled("cpu", cpu_percent),
+        cpu: ruled("cpu", cpu_percent),
     }
 }

@@ -112,18 +112,6 @@ pub enum HostPattern {
     Net(std::net::IpAddr, u8),
 }
 
-/// Paths as written: `~`, `.` and globs are expanded when the plan is made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FilesystemPolicy {
-    pub read: Vec<Ruled<String>>,
-    pub write: Vec<Ruled<String>>,
-    pub deny: Vec<Ruled<String>>,
-    /// Built-in masks and read-only hook files that the policy lifts by name.
-    pub unmask: Vec<Ruled<String>>,
-    /// `guard: all`: files that only instruct or configure are read-only too.
-    pub guard_all: Option<Ruled<bool>>,
-}
-
 /// `env_allow`, `env_deny`, `env_inherit`, as documented.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvPolicy {
@@ -135,23 +123,6 @@ pub struct EnvPolicy {
     pub inherit_rule: Option<RuleRef>,
     /// Never passed, whatever `allow` says: a layer above removes it.
     pub never: Vec<Ruled<String>>,
-}
-
-/// None means the default of that kind of process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes.
-    pub memory: Option<Ruled<u64>>,
-    pub pids: Option<Ruled<u64>>,
-    pub open_files: Option<Ruled<u64>>,
-    /// Percent of one CPU: 200 is two CPUs.
-    pub cpu_percent: Option<Ruled<u64>>,
-}
-
-/// Globs over absolute paths of programs that may be executed. Empty means all that can be seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ExecPolicy {
-    pub allow: Vec<Ruled<String>>,
 }
 
 words! {

@@ -8,8 +8,9 @@ use super::diagnostic::{Diagnostic, Source};
 use super::keys::Key;
 use super::limits::{limits_for_agent, limits_for_server};
 use super::locks::{self, Locks};
-use super::model::{Limits, Ruled};
+use super::model::Ruled;
 use super::read::{Extends, RawPolicy};
+use super::sections::limits::Limits;
 use super::sections::{Policy, ProcessPolicy, RawProcess};
 use crate::types::RuleRef;
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::model::FilesystemPolicy;
 use super::path::{self, PathContext};
+use super::sections::filesystem::FilesystemPolicy;
 
 /// `~`, the project and `..` resolved by their letters; a pattern keeps its stars.
 #[must_use]

@@ -191,7 +191,7 @@ impl ProxyFile {
             enforce: true,
             tool_policy: ListMode::Allowlist,
             tool_policy_rule: Some(self.tools_rule.clone()),
-            allowed_tools: self.allowed_tools.clone(),
+            allowed_tools: self.allowed_tools.clone().into(),
             narrowed_by: policy.narrowed_by.clone(),
             ..McpPolicy::default()
         };

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::diagnostic::{Diagnostic, Source};
 use super::model::Ruled;
 use super::profile::{ConfigPlace, Package, ProfileGrant, Registry, ServerProfile, State, What};
-use super::reader::{Fields, Here, List, Reader};
-use super::sections::{self, LimitKeys, RawProcess};
+use super::reader::{Fields, Here, Reader};
+use super::sections::{self, RawProcess};
+use super::table::{Entries, Table};
 use super::yaml::{self, Value};
 use super::{read, resolve};
 
@@ -98,18 +99,20 @@ fn process(
     if let Some(here) = fields.find("network")
         && let Some(network) = reader.fields(&here, &["allow", "loopback"])
     {
-        process.network.allow = reader.list(network.find("allow"), |reader, here| {
+        let allow = reader.list(network.find("allow"), |reader, here| {
             let rule = sections::network_map(reader, here, &["host", "port", "ports", "protocol", "why"])?;
             let fields = reader.names(here)?;
             keep_reason(reader, &fields, here, reasons);
             Some(rule)
         });
-        process.network.loopback = reader.list(network.find("loopback"), |reader, here| {
+        process.network.allow = allow.into();
+        let loopback = reader.list(network.find("loopback"), |reader, here| {
             let fields = reader.fields(here, &["port", "why"])?;
             keep_reason(reader, &fields, here, reasons);
             let port = required(reader, &fields, "port", here)?;
             sections::port(reader, &port)
         });
+        process.network.loopback = loopback.into();
     }
     if let Some(here) = fields.find("filesystem")
         && let Some(files) = reader.fields(&here, &["read", "write", "deny"])
@@ -124,9 +127,7 @@ fn process(
         let name = required(reader, &fields, "name", here)?;
         sections::variable(reader, &name)
     });
-    if let Some(here) = fields.find("limits") {
-        process.limits = LimitKeys::read_map(reader, &here);
-    }
+    process.limits = Table::read_at(reader, fields.find("limits"));
     process
 }
 
@@ -135,13 +136,14 @@ fn paths(
     here: Option<Here<'_>>,
     pattern: fn(&mut Reader<'_>, &Here<'_>) -> Option<String>,
     reasons: &mut BTreeMap<String, String>,
-) -> List<String> {
-    reader.list(here, |reader, here| {
+) -> Entries<String> {
+    let list = reader.list(here, |reader, here| {
         let fields = reader.fields(here, &["path", "why"])?;
         keep_reason(reader, &fields, here, reasons);
         let path = required(reader, &fields, "path", here)?;
         pattern(reader, &path)
-    })
+    });
+    list.into()
 }
 
 fn state(

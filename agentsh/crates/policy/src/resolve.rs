@@ -4,6 +4,7 @@ use super::diagnostic::{PolicyError, Source};
 use super::model::Ruled;
 use super::read::{self, RawPolicy};
 use super::sections::{McpPolicy, Policy, ProcessPolicy, RawProcess};
+use super::table::Entries;
 use crate::types::RuleRef;
 
 /// Longest line on the wire that is read when no policy says otherwise.
@@ -70,6 +71,6 @@ pub(super) fn profile_process(raw: &RawProcess) -> ProcessPolicy {
     process
 }
 
-fn project(key: &str) -> Vec<Ruled<String>> {
-    vec![Ruled { value: ".".to_owned(), rule: RuleRef::default_rule(key) }]
+fn project(key: &str) -> Entries<String> {
+    vec![Ruled { value: ".".to_owned(), rule: RuleRef::default_rule(key) }].into()
 }

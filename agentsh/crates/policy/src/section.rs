@@ -7,7 +7,7 @@ use crate::describe::Lines;
 use crate::keys::Key;
 use crate::model::Ruled;
 use crate::narrow::Narrowing;
-use crate::reader::{Fields, List, Reader};
+use crate::reader::{Fields, Reader};
 use crate::types::RuleRef;
 
 /// One file's content for one section of `P`.
@@ -29,15 +29,6 @@ pub(crate) trait Section<P>: Default {
 
     /// Warns about entries without effect. Called when all layers are merged.
     fn warn(_policy: &P, _warnings: &mut Vec<Ruled<String>>) {}
-}
-
-/// Lays a list over the one below.
-pub fn merge_list<T: Clone>(list: &List<T>, below: &mut Vec<Ruled<T>>) {
-    let Some(list) = list else { return };
-    if list.replaces {
-        below.clear();
-    }
-    below.extend(list.value.iter().cloned());
 }
 
 /// Lays a single value over the one below.

@@ -7,7 +7,8 @@ use std::ops::Deref;
 use crate::describe::Lines;
 use crate::keys::{Key, Kind};
 use crate::model::Ruled;
-use crate::reader::{Fields, Here, Reader};
+use crate::narrow::Narrowing;
+use crate::reader::{Fields, Here, List, Reader};
 use crate::types::RuleRef;
 
 /// A single value; None: not written.
@@ -50,15 +51,69 @@ impl<'e, T> IntoIterator for &'e Entries<T> {
     }
 }
 
+impl<'e, T> IntoIterator for &'e mut Entries<T> {
+    type Item = &'e mut Ruled<T>;
+    type IntoIter = std::slice::IterMut<'e, Ruled<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.iter_mut()
+    }
+}
+
+impl<T> From<Vec<Ruled<T>>> for Entries<T> {
+    fn from(entries: Vec<Ruled<T>>) -> Self {
+        Self { entries, written: None }
+    }
+}
+
+impl<T> From<List<T>> for Entries<T> {
+    fn from(list: List<T>) -> Self {
+        let Some(list) = list else { return Self::default() };
+        Self { entries: list.value, written: Some((list.rule, list.replaces)) }
+    }
+}
+
+impl<T> Entries<T> {
+    pub fn push(&mut self, entry: Ruled<T>) {
+        self.entries.push(entry);
+    }
+}
+
 impl<T: Clone> Entries<T> {
     /// Adds those of another list, which replaces nothing.
     pub(crate) fn add(&mut self, other: &Self) {
         self.entries.extend_from_slice(other);
     }
 
-    /// Puts those of another list in their place.
-    pub(crate) fn set(&mut self, other: &Self) {
-        self.entries.clone_from(&other.entries);
+    /// Puts the entries of a project's list, if it wrote one, in their place as far as they are covered, and refuses the
+    /// others.
+    pub(crate) fn narrow(
+        &mut self,
+        own: &Self,
+        narrowing: &mut Narrowing<'_>,
+        covered: impl Fn(&[Ruled<T>], &T) -> bool,
+        message: impl Fn(&T) -> String,
+    ) {
+        self.narrow_within(own, |_| false, narrowing, covered, message);
+    }
+
+    /// Like `narrow`, for a server: what its profile may give it (`possible`) is not refused.
+    pub(crate) fn narrow_within(
+        &mut self,
+        own: &Self,
+        possible: impl Fn(&T) -> bool,
+        narrowing: &mut Narrowing<'_>,
+        covered: impl Fn(&[Ruled<T>], &T) -> bool,
+        message: impl Fn(&T) -> String,
+    ) {
+        if !own.is_written() {
+            return;
+        }
+        let (kept, others): (Vec<_>, Vec<_>) = own.iter().cloned().partition(|own| covered(self, &own.value));
+        for entry in others.iter().filter(|entry| !possible(&entry.value)) {
+            narrowing.refuse(&entry.rule, message(&entry.value));
+        }
+        self.entries = kept;
     }
 
     pub(crate) fn is_written(&self) -> bool {
@@ -177,8 +232,7 @@ impl<T: Clone> Field for Entries<T> {
         here: Option<Here<'n>>,
         value: impl FnMut(&mut Reader<'_>, &Here<'n>) -> Option<T>,
     ) -> Self {
-        let Some(list) = reader.adding(here, value) else { return Self::default() };
-        Self { entries: list.value, written: Some((list.rule, list.replaces)) }
+        reader.adding(here, value).into()
     }
 
     fn merge(&self, below: &mut Self) {
@@ -437,8 +491,23 @@ macro_rules! given {
 }
 pub(crate) use given;
 
-/// Functions of a section that is a table at one place of a policy.
+/// Functions of a section that is a table at one place of a policy, or, in brackets, whose keys are fields of the policy.
 macro_rules! in_table {
+    ($policy:ident [$($field:ident),+]: read merge describe) => {
+        const KEYS: &'static [$crate::keys::Key] = <Self as $crate::table::Table>::TABLE;
+
+        fn read(reader: &mut $crate::reader::Reader<'_>, fields: &$crate::reader::Fields<'_>) -> Self {
+            $crate::table::Table::read(reader, None, fields)
+        }
+
+        fn merge(&self, below: &mut $policy) {
+            $($crate::table::Field::merge(&self.$field, &mut below.$field);)+
+        }
+
+        fn describe(policy: &$policy, name: &str, lines: &mut $crate::describe::Lines) {
+            $crate::table::Table::describe(&Self { $($field: policy.$field.clone()),+ }, name, lines);
+        }
+    };
     ($policy:ident $place:tt: $($function:ident)+) => {
         $($crate::table::in_table! { @$function $policy $place })+
     };

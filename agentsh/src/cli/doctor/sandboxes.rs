@@ -75,7 +75,7 @@ pub async fn limited(stage: &Stage, context: &Context, name: &str) -> Result<Pro
     let limits = match name {
         "memory" => Limits { memory: ruled(MEMORY_LIMIT), ..Limits::default() },
         "pids" => Limits { pids: ruled(PIDS_LIMIT), ..Limits::default() },
-        _ => Limits { cpu_percent: ruled(CPU_PERCENT), ..Limits::default() },
+        _ => Limits { cpu: ruled(CPU_PERCENT), ..Limits::default() },
     };
     let arguments = arguments(&stage.facts, &[name]);
     probe::run(context, Probe { name: name.to_owned(), arguments, limits, ..Probe::default() }).await

@@ -120,7 +120,7 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
     paths.project_access = access;
     paths.program_roots = agent.pinned.resolved.read_roots.clone();
     paths.layer = agent.layer.clone().map(ProjectLayer::Own);
-    paths.guard_all = policy.filesystem.guard_all.as_ref().is_some_and(|all| all.value);
+    paths.guard_all = policy.filesystem.guard.as_ref().is_some_and(|all| all.value);
     paths.execute = session.facts.executable_paths(policy);
     paths.shared_sockets = !session.live.agent.has_neighbours.get();
     let mut spec = spec::merge(process, paths, &rules, parts);

@@ -201,7 +201,7 @@ fn closed(word: FileWord, path: &str, deny: &[Ruled<String>], paths: &PathContex
         return Some("it contains the home directory".to_owned());
     }
     let entry = Ruled { value: path.to_owned(), rule: RuleRef::default_rule("generated") };
-    let mut files = FilesystemPolicy { deny: deny.to_vec(), ..FilesystemPolicy::default() };
+    let mut files = FilesystemPolicy { deny: deny.to_vec().into(), ..FilesystemPolicy::default() };
     let question = match word {
         FileWord::Write => {
             files.write.push(entry);

@@ -514,7 +514,8 @@ mod tests {
             let mut policy = McpPolicy::default();
             let rule = RuleRef::default_rule("cross_server");
             policy.cross_server.rule = Some(rule.clone());
-            policy.cross_server.cross_server_flow.same_turn_only = Some(Ruled { value: same_turn_only, rule });
+            policy.cross_server.cross_server_flow.same_turn_only =
+                Some(Ruled { value: same_turn_only, rule });
             let mut guard = Guard::new(&policy);
             if !same_turn_only {
                 guard.in_turn(1);

@@ -25,7 +25,7 @@ impl Rules {
     #[must_use]
     pub fn new(policy: &McpPolicy) -> Self {
         let names = policy.risk_names.as_ref().map_or_else(Names::default, |names| names.value);
-        Self { rules: policy.rules.clone(), risks: BTreeMap::new(), names }
+        Self { rules: policy.rules.to_vec(), risks: BTreeMap::new(), names }
     }
 
     fn risk(&self, subject: &Subject<'_>, tool: &str) -> Risk {

@@ -23,7 +23,7 @@ fn denying(name: &str) -> McpPolicy {
     McpPolicy {
         enforce: true,
         tool_policy: ListMode::Denylist,
-        denied_tools: vec![at(tool(name, None), "sandbox.mcp.denied_tools[0]", 12)],
+        denied_tools: vec![at(tool(name, None), "sandbox.mcp.denied_tools[0]", 12)].into(),
         ..McpPolicy::default()
     }
 }
@@ -206,7 +206,7 @@ fn a_hash_rule_allows_only_the_definition_it_names() {
     setup.policy = McpPolicy {
         enforce: true,
         tool_policy: ListMode::Allowlist,
-        allowed_tools: vec![at(tool("*", Some(hash)), "sandbox.mcp.allowed_tools[0]", 3)],
+        allowed_tools: vec![at(tool("*", Some(hash)), "sandbox.mcp.allowed_tools[0]", 3)].into(),
         ..McpPolicy::default()
     };
     run(async || {
@@ -232,7 +232,7 @@ fn fail_closed_refuses_what_was_never_listed() {
         enforce: true,
         fail_closed: true,
         tool_policy: ListMode::Allowlist,
-        allowed_tools: vec![at(tool("*", None), "sandbox.mcp.allowed_tools[0]", 3)],
+        allowed_tools: vec![at(tool("*", None), "sandbox.mcp.allowed_tools[0]", 3)].into(),
         ..McpPolicy::default()
     };
     run(async || {
@@ -274,7 +274,7 @@ fn a_denied_server_is_never_started() {
     setup.policy = McpPolicy {
         enforce: true,
         server_policy: ListMode::Denylist,
-        denied_servers: vec![at("f?".to_owned(), "sandbox.mcp.denied_servers[0]", 4)],
+        denied_servers: vec![at("f?".to_owned(), "sandbox.mcp.denied_servers[0]", 4)].into(),
         ..McpPolicy::default()
     };
     run(async || {

@@ -103,11 +103,6 @@ impl Credential {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Credentials {
-    entries: List<Credential>,
-}
-
 const CREDENTIAL: &[Key] = keys! {
     /// One name, with a port if that is not 443. The secret goes nowhere else.
     "host": Kind::Text, default: "required";
@@ -122,44 +117,33 @@ const CREDENTIAL: &[Key] = keys! {
         default: "what reads: `GET /**`, `HEAD /**`, `POST /**/git-upload-pack`";
 };
 
+table! {
+    /// What one file writes.
+    struct Credentials;
+
+    /// Secrets that the session adds to the agent's requests in place of placeholders. They are never visible
+    /// inside. See docs/credentials.md.
+    credentials: Entries<Credential> = Kind::List(&Kind::Map(CREDENTIAL)), default: "none",
+        example: "[{host: github.com, from: gh, allow: [\"GET /**\", \"POST /*/*/git-upload-pack\"]}]"
+        => read credential => show ToString::to_string;
+}
+
 impl Section<AgentPolicy> for Credentials {
-    const KEYS: &'static [Key] = keys! {
-        /// Secrets that the session adds to the agent's requests in place of placeholders. They are never visible
-        /// inside. See docs/credentials.md.
-        "credentials": Kind::List(&Kind::Map(CREDENTIAL)), default: "none",
-            example: "[{host: github.com, from: gh, allow: [\"GET /**\", \"POST /*/*/git-upload-pack\"]}]";
-    };
-
-    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        Self { entries: reader.adding(fields.find("credentials"), credential) }
-    }
-
-    fn merge(&self, below: &mut AgentPolicy) {
-        merge_list(&self.entries, &mut below.credentials);
-    }
+    in_table! { AgentPolicy [credentials]: read merge describe }
 
     fn narrow(&self, base: &mut AgentPolicy, narrowing: &mut Narrowing<'_>) {
-        let Some(list) = &self.entries else { return };
-        let mut kept = Vec::new();
-        for entry in &list.value {
-            match base.credentials.iter().find(|outer| outer.value.covers(&entry.value)) {
-                // The variables are the user's.
-                Some(outer) => {
-                    let variables = outer.value.variables.clone();
-                    let value = Credential { variables, ..entry.value.clone() };
-                    kept.push(Ruled { value, rule: entry.rule.clone() });
-                }
-                None => narrowing.refuse(
-                    &entry.rule,
-                    format!("this file would add a credential of '{}' to more requests", entry.value.host),
-                ),
+        let mut own = self.credentials.clone();
+        for entry in &mut own {
+            // The variables are the user's.
+            if let Some(outer) = base.credentials.iter().find(|outer| outer.value.covers(&entry.value)) {
+                entry.value.variables.clone_from(&outer.value.variables);
             }
         }
-        base.credentials = kept;
-    }
-
-    fn describe(policy: &AgentPolicy, name: &str, lines: &mut Lines) {
-        lines.list(&format!("{name}.credentials"), &policy.credentials, ToString::to_string);
+        let covered =
+            |base: &[Ruled<Credential>], own: &Credential| base.iter().any(|outer| outer.value.covers(own));
+        let message =
+            |own: &Credential| format!("this file would add a credential of '{}' to more requests", own.host);
+        base.credentials.narrow(&own, narrowing, covered, message);
     }
 }
 

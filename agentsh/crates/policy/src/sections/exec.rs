@@ -4,59 +4,46 @@ use super::path_pattern;
 use super::prelude::*;
 use crate::{glob, path};
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Exec {
-    pub allow: List<String>,
+table! {
+    /// Globs over absolute paths of programs that may be executed. Empty means all that can be seen.
+    struct ExecPolicy;
+
+    /// The only programs that may be executed, by absolute path or pattern.
+    pub allow: Entries<String> = Kind::List(&Kind::Text), default: "every program that can be read",
+        example: "[\"/usr/**\", \"**/target/debug/*\"]" => whole allow;
 }
 
-const EXEC: &[Key] = keys! {
-    /// The only programs that may be executed, by absolute path or pattern.
-    "allow": Kind::List(&Kind::Text), default: "every program that can be read",
-        example: "[\"/usr/**\", \"**/target/debug/*\"]";
-};
-
-impl Section<ProcessPolicy> for Exec {
+impl Section<ProcessPolicy> for ExecPolicy {
     const KEYS: &'static [Key] = keys! {
         /// What may be executed.
-        "exec": Kind::Map(EXEC);
+        "exec": Kind::Map(Self::TABLE);
     };
 
-    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(exec) = reader.within(fields, "exec", EXEC) else { return Self::default() };
-        let allow = reader.adding(exec.find("allow"), exec_pattern);
-        if let Some(list) = allow.as_ref().filter(|list| list.value.is_empty()) {
-            let help = "name the programs, or remove the key to allow every program that can be seen";
-            reader.problem_of_rule(&list.rule, "an empty list would let nothing run", help);
-        }
-        Self { allow }
-    }
-
-    fn merge(&self, below: &mut ProcessPolicy) {
-        merge_list(&self.allow, &mut below.exec.allow);
-    }
+    in_table! { ProcessPolicy (exec): read merge describe }
 
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
-        let Some(list) = &self.allow else { return };
-        let base = &mut base.exec.allow;
-        for entry in &list.value {
-            let inner = path::written(&entry.value);
-            let covered = base.is_empty()
+        let covered = |base: &[Ruled<String>], own: &String| {
+            let inner = path::written(own);
+            base.is_empty()
                 || base.iter().any(|outer| {
-                    outer.value == entry.value
+                    outer.value == *own
                         || (!glob::is_literal(&outer.value)
-                            && glob::is_literal(&entry.value)
+                            && glob::is_literal(own)
                             && path::is(&path::written(&outer.value), &inner))
-                });
-            if !covered {
-                narrowing.refuse(&entry.rule, format!("this file would allow executing `{}`", entry.value));
-            }
-        }
-        base.clone_from(&list.value);
+                })
+        };
+        let message = |own: &String| format!("this file would allow executing `{own}`");
+        base.exec.allow.narrow(&self.allow, narrowing, covered, message);
     }
+}
 
-    fn describe(policy: &ProcessPolicy, name: &str, lines: &mut Lines) {
-        lines.list(&format!("{name}.exec.allow"), &policy.exec.allow, Clone::clone);
+fn allow(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Entries<String> {
+    let allow = reader.adding(here, exec_pattern);
+    if let Some(list) = allow.as_ref().filter(|list| list.value.is_empty()) {
+        let help = "name the programs, or remove the key to allow every program that can be seen";
+        reader.problem_of_rule(&list.rule, "an empty list would let nothing run", help);
     }
+    allow.into()
 }
 
 fn exec_pattern(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<String> {

@@ -3,18 +3,7 @@
 use super::prelude::*;
 use crate::mcp::is_own;
 use crate::model::{ListMode, ToolRule};
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Lists {
-    pub enforce_policy: Option<Ruled<bool>>,
-    pub fail_closed: Option<Ruled<bool>>,
-    pub server_policy: Option<Ruled<ListMode>>,
-    pub allowed_servers: List<String>,
-    pub denied_servers: List<String>,
-    pub tool_policy: Option<Ruled<ListMode>>,
-    pub allowed_tools: List<ToolRule>,
-    pub denied_tools: List<ToolRule>,
-}
+use crate::table::Field;
 
 const MODES: [(&str, ListMode); 4] = [
     ("allowlist", ListMode::Allowlist),
@@ -38,44 +27,42 @@ const TOOL: &[Key] = keys! {
     "content_hash": Kind::Text, default: "any definition";
 };
 
+table! {
+    /// What one file writes.
+    struct Lists;
+
+    /// Without it the lists below refuse nothing, and what they would refuse is recorded as an alert.
+    enforce_policy: One<bool> = Kind::Flag, default: "false; the built-in policies of agents say true",
+        example: "true";
+    /// Refuses every tool that no entry of `allowed_tools` names.
+    fail_closed: One<bool> = Kind::Flag, default: "false", example: "false";
+    /// Which of the two lists of servers decides.
+    server_policy: One<ListMode> = MODE, default: "none", example: "allowlist" => words MODES;
+    /// With `server_policy: allowlist` no other server runs.
+    allowed_servers: Entries<String> = Kind::List(&Kind::Map(SERVER)), default: "empty",
+        example: "[{id: github}, {id: \"db-*\"}]" => read server_pattern;
+    /// These servers do not run. Has no effect with `server_policy: none`.
+    denied_servers: Entries<String> = Kind::List(&Kind::Map(SERVER)), default: "empty",
+        merge: "adds, and wins over `allowed_servers`", example: "[{id: \"untrusted-*\"}]"
+        => read server_pattern;
+    /// Which of the two lists of tools decides.
+    tool_policy: One<ListMode> = MODE, default: "none", example: "denylist" => words MODES;
+    /// With `tool_policy: allowlist` no other tool is shown or called. An entry of the server `agent` allows what
+    /// the model's provider does for the agent (`web_fetch`, `mcp`), with every `tool_policy`.
+    allowed_tools: Entries<ToolRule> = Kind::List(&Kind::Map(TOOL)), default: "empty",
+        example: "[{server: github, tool: \"get_*\"}]" => read tool_rule => show ToString::to_string;
+    /// These tools are not shown and not called; upper and lower case, full-width letters and invisible characters do
+    /// not count. Has no effect with `tool_policy: none`.
+    denied_tools: Entries<ToolRule> = Kind::List(&Kind::Map(TOOL)), default: "empty",
+        merge: "adds, and wins over `allowed_tools`", example: "[{server: \"*\", tool: \"delete_*\"}]"
+        => read tool_rule => show ToString::to_string;
+}
+
 impl Section<McpPolicy> for Lists {
-    const KEYS: &'static [Key] = keys! {
-        /// Without it the lists below refuse nothing, and what they would refuse is recorded as an alert.
-        "enforce_policy": Kind::Flag, default: "false; the built-in policies of agents say true",
-            example: "true";
-        /// Refuses every tool that no entry of `allowed_tools` names.
-        "fail_closed": Kind::Flag, default: "false", example: "false";
-        /// Which of the two lists of servers decides.
-        "server_policy": MODE, default: "none", example: "allowlist";
-        /// With `server_policy: allowlist` no other server runs.
-        "allowed_servers": Kind::List(&Kind::Map(SERVER)), default: "empty",
-            example: "[{id: github}, {id: \"db-*\"}]";
-        /// These servers do not run. Has no effect with `server_policy: none`.
-        "denied_servers": Kind::List(&Kind::Map(SERVER)), default: "empty",
-            merge: "adds, and wins over `allowed_servers`", example: "[{id: \"untrusted-*\"}]";
-        /// Which of the two lists of tools decides.
-        "tool_policy": MODE, default: "none", example: "denylist";
-        /// With `tool_policy: allowlist` no other tool is shown or called. An entry of the server `agent` allows what
-        /// the model's provider does for the agent (`web_fetch`, `mcp`), with every `tool_policy`.
-        "allowed_tools": Kind::List(&Kind::Map(TOOL)), default: "empty",
-            example: "[{server: github, tool: \"get_*\"}]";
-        /// These tools are not shown and not called; upper and lower case, full-width letters and invisible characters do
-        /// not count. Has no effect with `tool_policy: none`.
-        "denied_tools": Kind::List(&Kind::Map(TOOL)), default: "empty",
-            merge: "adds, and wins over `allowed_tools`", example: "[{server: \"*\", tool: \"delete_*\"}]";
-    };
+    const KEYS: &'static [Key] = Self::TABLE;
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        Self {
-            enforce_policy: reader.boolean(fields.find("enforce_policy")),
-            fail_closed: reader.boolean(fields.find("fail_closed")),
-            server_policy: reader.word(fields.find("server_policy"), &MODES),
-            allowed_servers: reader.adding(fields.find("allowed_servers"), server_pattern),
-            denied_servers: reader.adding(fields.find("denied_servers"), server_pattern),
-            tool_policy: reader.word(fields.find("tool_policy"), &MODES),
-            allowed_tools: reader.adding(fields.find("allowed_tools"), tool_rule),
-            denied_tools: reader.adding(fields.find("denied_tools"), tool_rule),
-        }
+        Table::read(reader, None, fields)
     }
 
     fn merge(&self, below: &mut McpPolicy) {
@@ -95,10 +82,10 @@ impl Section<McpPolicy> for Lists {
             below.tool_policy = mode.value;
             below.tool_policy_rule = Some(mode.rule.clone());
         }
-        merge_list(&self.allowed_servers, &mut below.allowed_servers);
-        merge_list(&self.denied_servers, &mut below.denied_servers);
-        merge_list(&self.allowed_tools, &mut below.allowed_tools);
-        merge_list(&self.denied_tools, &mut below.denied_tools);
+        Field::merge(&self.allowed_servers, &mut below.allowed_servers);
+        Field::merge(&self.denied_servers, &mut below.denied_servers);
+        Field::merge(&self.allowed_tools, &mut below.allowed_tools);
+        Field::merge(&self.denied_tools, &mut below.denied_tools);
     }
 
     /// The project's lists stay lists of their own, which a call has to pass as well: see [`McpPolicy::narrowed_by`].
@@ -112,7 +99,7 @@ impl Section<McpPolicy> for Lists {
             }
         }
         let mut own = McpPolicy { narrowed_by: base.narrowed_by.take(), ..McpPolicy::default() };
-        self.merge(&mut own);
+        Section::merge(self, &mut own);
         own.enforce |= base.enforce;
         // `fail_closed` alone asks that some rule knows the tool: the rules in force are meant then.
         if own.fail_closed && own.allowed_tools.is_empty() {

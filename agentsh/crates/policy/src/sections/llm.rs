@@ -255,15 +255,10 @@ impl Section<Policy> for LlmPolicy {
         llm.budgets.add(&self.budgets);
         let belongs = rules_of!(self; replacement, timeout, credentials, prices);
         narrowing.refuse_all(belongs, "only the user can set this");
-        if self.allow.is_written() {
-            for entry in &self.allow {
-                if !llm.allow.iter().any(|outer| outer.value.covers(&entry.value)) {
-                    let message = format!("this file would let `{}` pass unread", entry.value);
-                    narrowing.refuse(&entry.rule, message);
-                }
-            }
-            llm.allow.set(&self.allow);
-        }
+        let covered =
+            |base: &[Ruled<RequestRule>], own: &RequestRule| base.iter().any(|outer| outer.value.covers(own));
+        let message = |own: &RequestRule| format!("this file would let `{own}` pass unread");
+        llm.allow.narrow(&self.allow, narrowing, covered, message);
     }
 
     fn describe(policy: &Policy, _: &str, lines: &mut Lines) {

@@ -11,13 +11,13 @@ pub(crate) mod credentials;
 pub(crate) mod cross_server;
 pub(crate) mod detection;
 mod env;
-mod exec;
+pub(crate) mod exec;
 mod exfiltration;
-mod filesystem;
+pub(crate) mod filesystem;
 pub(crate) mod inspect;
 pub(crate) mod interface;
 mod later;
-mod limits;
+pub(crate) mod limits;
 mod lists;
 pub(crate) mod llm;
 mod mcp_config;
@@ -45,7 +45,7 @@ mod prelude {
     pub(crate) use crate::model::Ruled;
     pub(crate) use crate::narrow::Narrowing;
     pub(crate) use crate::reader::{Fields, Here, List, Listed, Reader};
-    pub(crate) use crate::section::{Section, merge_key, merge_keys, merge_list, rules_of, set_key};
+    pub(crate) use crate::section::{Section, merge_key, merge_keys, rules_of, set_key};
     pub(crate) use crate::sections::{AgentPolicy, McpPolicy, Policy, ProcessPolicy};
     pub(crate) use crate::table::{
         Entries, Named, One, Table, Whole, in_force, in_table, share, table, word_values,
@@ -58,7 +58,6 @@ mod prelude {
 pub use env::variable;
 pub use exfiltration::{allowed_domain, flow};
 pub use filesystem::{denied_pattern, path_pattern, writable_pattern};
-pub use limits::Limits as LimitKeys;
 pub use network::{network_map, port};
 pub use questions::{connect, tests, tool};
 pub use servers::{SCRIPTS, headers, judge_url};
@@ -66,8 +65,8 @@ pub use servers::{SCRIPTS, headers, judge_url};
 use std::collections::BTreeMap;
 
 use crate::model::{
-    EnvPolicy, ExecPolicy, ExfiltrationPolicy, FilesystemPolicy, Limits, ListMode, NetworkPolicy, Pinning,
-    PolicyTest, RateLimits, Ruled, ServerPolicy, ToolRule, WrittenLayer,
+    EnvPolicy, ExfiltrationPolicy, ListMode, NetworkPolicy, Pinning, PolicyTest, RateLimits, Ruled,
+    ServerPolicy, ToolRule, WrittenLayer,
 };
 use crate::organisation::InForce;
 use crate::risk::Names;
@@ -81,10 +80,10 @@ sections! {
     /// The rights of one process tree (the agent, or one server).
     ProcessPolicy {}
     network: network::Network => { network: NetworkPolicy }
-    filesystem: filesystem::Filesystem => { filesystem: FilesystemPolicy }
+    filesystem: filesystem::FilesystemPolicy => { filesystem: filesystem::FilesystemPolicy }
     env: env::Env => { env: EnvPolicy }
-    limits: limits::Limits => { limits: Limits }
-    exec: exec::Exec => { exec: ExecPolicy }
+    limits: limits::Limits => { limits: limits::Limits }
+    exec: exec::ExecPolicy => { exec: exec::ExecPolicy }
 }
 
 sections! {
@@ -99,15 +98,15 @@ sections! {
     }
     publish: publish::Publish => {
         /// Ports of the sandbox that are reachable from this machine.
-        publish: Vec<Ruled<u16>>
+        publish: Entries<u16>
     }
     credentials: credentials::Credentials => {
         /// Secrets that the session puts on requests.
-        credentials: Vec<Ruled<credentials::Credential>>
+        credentials: Entries<credentials::Credential>
     }
     ssh: ssh::Ssh => {
         /// Keys that sign for the agent.
-        ssh: Vec<Ruled<ssh::SshAccess>>
+        ssh: Entries<ssh::SshAccess>
     }
     tell_sandbox: briefing::Briefing => {
         /// The agent is told about its sandbox, unless this is false.
@@ -132,12 +131,12 @@ sections! {
         fail_closed: bool,
         server_policy: ListMode,
         server_policy_rule: Option<RuleRef>,
-        allowed_servers: Vec<Ruled<String>>,
-        denied_servers: Vec<Ruled<String>>,
+        allowed_servers: Entries<String>,
+        denied_servers: Entries<String>,
         tool_policy: ListMode,
         tool_policy_rule: Option<RuleRef>,
-        allowed_tools: Vec<Ruled<ToolRule>>,
-        denied_tools: Vec<Ruled<ToolRule>>,
+        allowed_tools: Entries<ToolRule>,
+        denied_tools: Entries<ToolRule>,
     }
     pinning: pinning::PinningKeys => { pinning: Pinning }
     rates: rates::Rates => { rate_limits: RateLimits }
@@ -161,7 +160,7 @@ sections! {
     advisories: advisories::AdvisoryPolicy => { advisories: advisories::AdvisoryPolicy }
     rules: rules::Rules => {
         /// Rules about the content of calls.
-        rules: Vec<Ruled<rules::CallRule>>
+        rules: Entries<rules::CallRule>
     }
     risk_names: risk_names::RiskNames => {
         /// How their risk is read from names of tools; `None`: as words.

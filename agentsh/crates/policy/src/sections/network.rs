@@ -8,14 +8,6 @@ use super::prelude::*;
 use crate::domain::{self, HostError};
 use crate::model::{HostPattern, NetworkPolicy, NetworkRule, ProxyChoice, RequestRule};
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Network {
-    pub allow: List<NetworkRule>,
-    pub loopback: List<u16>,
-    pub proxy: Option<Ruled<ProxyChoice>>,
-    pub unknown: Option<Ruled<bool>>,
-}
-
 const PORT: Kind = Kind::Number(1, 65_535);
 
 /// The keys of a rule that is a map.
@@ -36,113 +28,115 @@ const RULE: &[Key] = keys! {
     "addresses": Kind::Whole(&Kind::Text), default: "none";
 };
 
-const NETWORK: &[Key] = keys! {
+/// Whether a person is asked.
+const UNKNOWN: [(&str, bool); 2] = [("ask", true), ("deny", false)];
+
+table! {
+    /// What one file writes.
+    struct Network;
+
     /// Hosts that may be reached: `example.com`, `*.example.com` (one more label), `**.example.com` (any depth), an
     /// address or a block of addresses, each with a port if it is not 443 or 80.
-    "allow": Kind::List(&Kind::Either(&[Kind::Text, Kind::Map(RULE)])),
+    pub allow: Entries<NetworkRule> = Kind::List(&Kind::Either(&[Kind::Text, Kind::Map(RULE)])),
         default: "the agent: its model's addresses; a server: what its profile lists",
         merge: "adds, unless written as `{replace: [...]}`; of two rules for one host and port the higher layer's decides",
-        example: "[api.example.com, \"*.githubusercontent.com\", {host: db.example.com, port: 5432, protocol: tcp}]";
+        example: "[api.example.com, \"*.githubusercontent.com\", {host: db.example.com, port: 5432, protocol: tcp}]"
+        => read network_rule => show ToString::to_string;
     /// Ports of this machine's own loopback that are open.
-    "loopback": Kind::List(&PORT), default: "none", example: "[5432]";
+    pub loopback: Entries<u16> = Kind::List(&PORT), default: "none", example: "[5432]"
+        => read port => show ToString::to_string;
     /// The HTTP proxy by which allowed connections leave this machine: `environment` (HTTPS_PROXY and NO_PROXY of the
     /// user), `off`, or its URL. Names are checked as always; the proxy resolves them.
-    "proxy": Kind::Text, default: "environment", example: "environment";
+    pub proxy: One<ProxyChoice> = Kind::Text, default: "environment", example: "environment"
+        => read proxy => show ToString::to_string;
     /// What happens to a connection to a host that no rule names, on port 443 or 80: a person is asked (`agentsh
     /// approvals`) and it waits at most 30 s, or it is refused. Servers never ask.
-    "unknown": Kind::Word(&["ask", "deny"]),
+    pub unknown: One<bool> = Kind::Word(&["ask", "deny"]),
         default: "ask, for the agent, where a person can answer and the policy does not list what may run",
-        example: "deny";
-};
+        example: "deny" => words UNKNOWN;
+}
 
 impl Section<ProcessPolicy> for Network {
     const KEYS: &'static [Key] = keys! {
         /// Where connections may go. There is no deny list: what no rule allows is refused.
-        "network": Kind::Map(NETWORK);
+        "network": Kind::Map(Self::TABLE);
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(network) = reader.within(fields, "network", NETWORK) else { return Self::default() };
-        let allow = reader.adding(network.find("allow"), network_rule);
-        let loopback = reader.adding(network.find("loopback"), |reader, here| port(reader, here));
-        if let Some(list) = &allow {
-            contradictions(reader, &list.value);
-        }
-        let proxy = network.find("proxy").and_then(|here| proxy(reader, &here));
-        let unknown = reader.word(network.find("unknown"), &[("ask", true), ("deny", false)]);
-        Self { allow, loopback, proxy, unknown }
+        let own: Self = Table::read_at(reader, fields.find("network"));
+        contradictions(reader, &own.allow);
+        own
     }
 
     /// The first of equal rules decides, so those of the higher layer come first.
     fn merge(&self, below: &mut ProcessPolicy) {
         let network = &mut below.network;
-        if let Some(list) = &self.allow {
-            let kept = if list.replaces { Vec::new() } else { std::mem::take(&mut network.allow) };
-            network.allow = list.value.iter().cloned().chain(kept).collect();
+        if self.allow.is_written() {
+            let kept = if self.allow.replaces() { Vec::new() } else { std::mem::take(&mut network.allow) };
+            network.allow = self.allow.iter().cloned().chain(kept).collect();
         }
-        merge_list(&self.loopback, &mut network.loopback);
-        merge_key(&self.proxy, &mut network.proxy);
-        merge_key(&self.unknown, &mut network.unknown);
+        if self.loopback.replaces() {
+            network.loopback.clear();
+        }
+        network.loopback.extend_from_slice(&self.loopback);
+        merge_keys!(self => network; proxy, unknown);
     }
 
     fn narrow(&self, base: &mut ProcessPolicy, narrowing: &mut Narrowing<'_>) {
         let base = &mut base.network;
         let message = "only the user decides how connections leave this machine";
         narrowing.refuse_all(rules_of!(self; proxy), message);
-        match &self.unknown {
-            Some(asks) if asks.value => {
-                narrowing.refuse(&asks.rule, "only the user decides when questions are asked");
-            }
-            Some(asks) => base.unknown = Some(asks.clone()),
-            None => {}
-        }
-        if let Some(list) = &self.allow {
-            for entry in &list.value {
+        let message = "only the user decides when questions are asked";
+        narrowing.set(&self.unknown, &mut base.unknown, |asks| *asks, message);
+        if self.allow.is_written() {
+            for entry in &self.allow {
                 let possible = narrowing.possible.iter().any(|profile| profile.network.permits(&entry.value));
                 if !possible && !base.permits(&entry.value) {
                     narrowing.refuse(&entry.rule, format!("this file would allow `{}`", entry.value));
                 }
             }
             let permitted: Vec<_> =
-                list.value.iter().filter(|entry| base.permits(&entry.value)).cloned().collect();
+                self.allow.iter().filter(|entry| base.permits(&entry.value)).cloned().collect();
             base.narrow(&permitted);
         }
-        if let Some(list) = &self.loopback {
+        if self.loopback.is_written() {
             let covered = |base: &NetworkPolicy, entry: &Ruled<u16>| {
                 base.loopback.iter().any(|outer| outer.value == entry.value)
             };
-            for entry in &list.value {
+            for entry in &self.loopback {
                 let possible = narrowing.possible.iter().any(|profile| covered(&profile.network, entry));
                 if !possible && !covered(base, entry) {
                     let message = format!("this file would open port {} of this machine", entry.value);
                     narrowing.refuse(&entry.rule, message);
                 }
             }
-            base.loopback = list.value.iter().filter(|entry| covered(base, entry)).cloned().collect();
+            base.loopback = self.loopback.iter().filter(|entry| covered(base, entry)).cloned().collect();
         }
     }
 
     fn describe(policy: &ProcessPolicy, name: &str, lines: &mut Lines) {
-        lines.list(&format!("{name}.network.allow"), &policy.network.allow, ToString::to_string);
-        lines.list(&format!("{name}.network.loopback"), &policy.network.loopback, ToString::to_string);
-        lines.list(&format!("{name}.network.proxy"), &policy.network.proxy, ToString::to_string);
-        let word = |asks: &bool| if *asks { "ask" } else { "deny" };
-        lines.list(&format!("{name}.network.unknown"), &policy.network.unknown, word);
+        let network = &policy.network;
+        let shown = Self {
+            allow: network.allow.clone().into(),
+            loopback: network.loopback.clone().into(),
+            proxy: network.proxy.clone(),
+            unknown: network.unknown.clone(),
+        };
+        Table::describe(&shown, &format!("{name}.network"), lines);
     }
 }
 
-fn proxy(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Ruled<ProxyChoice>> {
+fn proxy(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<ProxyChoice> {
     let text = reader.text(here)?;
-    let value = match text.as_str() {
-        "off" => ProxyChoice::Off,
-        "environment" => ProxyChoice::Environment,
-        url if url.starts_with("http://") && url.len() > 7 => ProxyChoice::Url(text),
+    match text.as_str() {
+        "off" => Some(ProxyChoice::Off),
+        "environment" => Some(ProxyChoice::Environment),
+        url if url.starts_with("http://") && url.len() > 7 => Some(ProxyChoice::Url(text)),
         _ => {
             let help = "write `environment`, `off`, or `http://HOST:PORT`";
-            return reader.fault(here, "this is not a proxy that can be used", help);
+            reader.fault(here, "this is not a proxy that can be used", help)
         }
-    };
-    Some(reader.ruled(here, value))
+    }
 }
 
 fn network_rule(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<NetworkRule> {

@@ -3,15 +3,6 @@
 use super::prelude::*;
 use crate::model::{Rate, RateLimits};
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rates {
-    pub rule: Option<RuleRef>,
-    pub enabled: Option<Ruled<bool>>,
-    pub default_rpm: Option<Ruled<u64>>,
-    pub default_burst: Option<Ruled<u64>>,
-    pub per_server: BTreeMap<ServerId, Ruled<Rate>>,
-}
-
 const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 
 const PER_SERVER: &[Key] = keys! {
@@ -21,42 +12,29 @@ const PER_SERVER: &[Key] = keys! {
     "burst": COUNT, default: "10";
 };
 
-const RATES: &[Key] = keys! {
+table! {
+    /// What one file writes.
+    struct Rates with rule;
+
     /// Whether calls are limited.
-    "enabled": Kind::Flag, default: "false", example: "true";
+    enabled: One<bool> = Kind::Flag, default: "false", example: "true";
     /// Calls per minute, for each server.
-    "default_rpm": COUNT, default: "100", example: "60";
+    default_rpm: One<u64> = COUNT, default: "100", example: "60";
     /// Maximum number of calls in a burst, for each server.
-    "default_burst": COUNT, default: "10", example: "10";
+    default_burst: One<u64> = COUNT, default: "10", example: "10";
     /// Other limits for one server.
-    "per_server": Kind::Names(&Kind::Map(PER_SERVER)), default: "none",
-        example: "{search: {calls_per_minute: 6, burst: 1}}";
-};
+    per_server: Named<Rate> = Kind::Names(&Kind::Map(PER_SERVER)), default: "none",
+        example: "{search: {calls_per_minute: 6, burst: 1}}" => read of_server => show Rate::shown;
+}
 
 impl Section<McpPolicy> for Rates {
     const KEYS: &'static [Key] = keys! {
         /// How often the tools of a server may be called. Holds whether or not `enforce_policy` is on.
-        "rate_limits": Kind::Map(RATES);
+        "rate_limits": Kind::Map(Self::TABLE);
     };
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let Some(here) = fields.find("rate_limits") else { return Self::default() };
-        let Some(fields) = reader.map(&here, RATES) else { return Self::default() };
-        let most = u64::from(u32::MAX);
-        let per_server = reader.named(fields.find("per_server"), |reader, here| {
-            let entry = reader.map(&here, PER_SERVER)?;
-            let calls = reader.number(entry.find("calls_per_minute"), 1, most);
-            let burst = reader.number(entry.find("burst"), 1, most);
-            Some(reader.ruled(&here, rate(calls.as_ref(), burst.as_ref())))
-        });
-        let per_server = per_server.into_iter().map(|(id, rate)| (ServerId(id), rate)).collect();
-        Self {
-            rule: Some(reader.rule(&here)),
-            enabled: reader.boolean(fields.find("enabled")),
-            default_rpm: reader.number(fields.find("default_rpm"), 1, most),
-            default_burst: reader.number(fields.find("default_burst"), 1, most),
-            per_server,
-        }
+        Table::read_at(reader, fields.find("rate_limits"))
     }
 
     fn merge(&self, below: &mut McpPolicy) {
@@ -83,7 +61,9 @@ impl Section<McpPolicy> for Rates {
             (None, None) => section.clone(),
         };
         limits.default = Some(Ruled { value, rule });
-        limits.per_server.extend(self.per_server.clone());
+        limits
+            .per_server
+            .extend(self.per_server.iter().map(|(id, rate)| (ServerId(id.clone()), rate.clone())));
         limits.switched_off = None;
     }
 
@@ -99,7 +79,7 @@ impl Section<McpPolicy> for Rates {
             narrowing.refuse(&enabled.rule, "this file would switch off the limit of calls");
         }
         let mut alone = McpPolicy::default();
-        self.merge(&mut alone);
+        Section::merge(self, &mut alone);
         let own = alone.rate_limits;
         if let (Some(wanted), Some(in_force)) = (&own.default, &base.default) {
             let higher = self.default_rpm.is_some()
@@ -129,10 +109,9 @@ impl Section<McpPolicy> for Rates {
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        let show = |rate: &Rate| format!("{} calls a minute, burst {}", rate.calls_per_minute, rate.burst);
-        lines.list(&format!("{name}.rate_limits"), &policy.rate_limits.default, show);
+        lines.list(&format!("{name}.rate_limits"), &policy.rate_limits.default, Rate::shown);
         for (id, limit) in &policy.rate_limits.per_server {
-            lines.add(&format!("{name}.rate_limits.{id}"), show(&limit.value), &limit.rule);
+            lines.add(&format!("{name}.rate_limits.{id}"), limit.value.shown(), &limit.rule);
         }
     }
 
@@ -141,6 +120,19 @@ impl Section<McpPolicy> for Rates {
             let value = "these limits have no effect without `enabled: true`".to_owned();
             warnings.push(Ruled { value, rule: rule.clone() });
         }
+    }
+}
+
+fn of_server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Rate> {
+    let entry = reader.map(here, PER_SERVER)?;
+    let calls = reader.number(entry.find("calls_per_minute"), 1, u32::MAX.into());
+    let burst = reader.number(entry.find("burst"), 1, u32::MAX.into());
+    Some(rate(calls.as_ref(), burst.as_ref()))
+}
+
+impl Rate {
+    fn shown(&self) -> String {
+        format!("{} calls a minute, burst {}", self.calls_per_minute, self.burst)
     }
 }
 

@@ -81,11 +81,6 @@ impl PartialEq for Pattern {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rules {
-    written: List<CallRule>,
-}
-
 const CONDITION: &[Key] = keys! {
     /// JSON pointer into the arguments, such as `/query`; a step `*` is every item.
     "path": Kind::Text, default: "every string of the arguments";
@@ -127,31 +122,23 @@ const RULE: &[Key] = keys! {
     "reason": Kind::Text, default: "none";
 };
 
+table! {
+    /// What one file writes.
+    struct Rules;
+
+    /// Rules about the content of calls: a call that matches is recorded, asked about or refused. The strictest
+    /// matching rule decides; no rule allows what another check refuses.
+    rules: Entries<CallRule> = Kind::List(&Kind::Map(RULE)), default: "empty",
+        example: "[{server: \"db*\", when: [{path: /sql, matches: \"(?i)\\\\bdrop\\\\b\"}], action: ask}]"
+        => read rule => show CallRule::shown;
+}
+
 impl Section<McpPolicy> for Rules {
-    const KEYS: &'static [Key] = keys! {
-        /// Rules about the content of calls: a call that matches is recorded, asked about or refused. The strictest
-        /// matching rule decides; no rule allows what another check refuses.
-        "rules": Kind::List(&Kind::Map(RULE)), default: "empty",
-            example: "[{server: \"db*\", when: [{path: /sql, matches: \"(?i)\\\\bdrop\\\\b\"}], action: ask}]";
-    };
-
-    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        Self { written: reader.adding(fields.find("rules"), rule) }
-    }
-
-    fn merge(&self, below: &mut McpPolicy) {
-        merge_list(&self.written, &mut below.rules);
-    }
+    in_table! { McpPolicy [rules]: read merge describe }
 
     /// A rule can only restrict.
     fn narrow(&self, base: &mut McpPolicy, _: &mut Narrowing<'_>) {
-        if let Some(written) = &self.written {
-            base.rules.extend(written.value.iter().cloned());
-        }
-    }
-
-    fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
-        lines.list(&format!("{name}.rules"), &policy.rules, CallRule::shown);
+        base.rules.add(&self.rules);
     }
 }
 

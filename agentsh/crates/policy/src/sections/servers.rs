@@ -213,8 +213,8 @@ impl ServerPolicy {
 impl RawProcess {
     /// The lists that are written; with `only_replacing`, those that replace the lists below.
     fn written(&self, only_replacing: bool) -> Vec<&'static str> {
-        fn is_there<T>(list: &List<T>, only_replacing: bool) -> bool {
-            list.as_ref().is_some_and(|list| list.replaces || !only_replacing)
+        fn is_there<T: Clone>(list: &Entries<T>, only_replacing: bool) -> bool {
+            list.is_written() && (list.replaces() || !only_replacing)
         }
         let keys = [
             ("network.allow", is_there(&self.network.allow, only_replacing)),

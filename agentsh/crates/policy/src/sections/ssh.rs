@@ -69,11 +69,6 @@ impl SshHost {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ssh {
-    entries: List<SshAccess>,
-}
-
 const SSH: &[Key] = keys! {
     /// The keys: files (`~/.ssh/id_ed25519`, with its public half next to it) or fingerprints (`SHA256:...`) of keys in
     /// the user's own ssh agent.
@@ -85,47 +80,39 @@ const SSH: &[Key] = keys! {
     "sign": Kind::Whole(&Kind::Text), default: "none";
 };
 
+table! {
+    /// What one file writes.
+    struct Ssh;
+
+    /// An ssh agent inside that signs only with these keys and for these servers; each use is recorded. See
+    /// docs/credentials.md.
+    ssh: Entries<SshAccess> = Kind::Either(&[Kind::Map(SSH), Kind::List(&Kind::Map(SSH))]),
+        default: "none: there is no ssh agent inside",
+        merge: "adds, unless written as `{replace: [...]}`",
+        example: "{keys: [~/.ssh/id_ed25519], hosts: [git.example.com], sign: [git]}"
+        => show ToString::to_string => whole entries;
+}
+
 impl Section<AgentPolicy> for Ssh {
-    const KEYS: &'static [Key] = keys! {
-        /// An ssh agent inside that signs only with these keys and for these servers; each use is recorded. See
-        /// docs/credentials.md.
-        "ssh": Kind::Either(&[Kind::Map(SSH), Kind::List(&Kind::Map(SSH))]),
-            default: "none: there is no ssh agent inside",
-            merge: "adds, unless written as `{replace: [...]}`",
-            example: "{keys: [~/.ssh/id_ed25519], hosts: [git.example.com], sign: [git]}";
-    };
-
-    fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        let here = fields.find("ssh");
-        let is_one = |here: &Here<'_>| matches!(&here.node.value, Value::Map(entries) if !entries.iter().any(|entry| entry.key == "replace"));
-        let entries = match here {
-            Some(here) if is_one(&here) => access(reader, &here).map(|value| Listed {
-                value: vec![reader.ruled(&here, value)],
-                rule: reader.rule(&here),
-                replaces: false,
-            }),
-            here => reader.adding(here, access),
-        };
-        Self { entries }
-    }
-
-    fn merge(&self, below: &mut AgentPolicy) {
-        merge_list(&self.entries, &mut below.ssh);
-    }
+    in_table! { AgentPolicy [ssh]: read merge describe }
 
     fn narrow(&self, base: &mut AgentPolicy, narrowing: &mut Narrowing<'_>) {
-        let Some(list) = &self.entries else { return };
         let covered =
-            |entry: &Ruled<SshAccess>| base.ssh.iter().any(|outer| outer.value.covers(&entry.value));
-        for entry in list.value.iter().filter(|entry| !covered(entry)) {
-            let message = "this file would allow more uses of ssh keys";
-            narrowing.refuse(&entry.rule, message);
-        }
-        base.ssh = list.value.iter().filter(|entry| covered(entry)).cloned().collect();
+            |base: &[Ruled<SshAccess>], own: &SshAccess| base.iter().any(|outer| outer.value.covers(own));
+        let message = |_: &SshAccess| "this file would allow more uses of ssh keys".to_owned();
+        base.ssh.narrow(&self.ssh, narrowing, covered, message);
     }
+}
 
-    fn describe(policy: &AgentPolicy, name: &str, lines: &mut Lines) {
-        lines.list(&format!("{name}.ssh"), &policy.ssh, ToString::to_string);
+/// One entry, or a list of them.
+fn entries(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Entries<SshAccess> {
+    let is_one = |here: &Here<'_>| matches!(&here.node.value, Value::Map(entries) if !entries.iter().any(|entry| entry.key == "replace"));
+    match here {
+        Some(here) if is_one(&here) => {
+            let one = reader.one(Some(here.clone()), access);
+            one.map(|one| Listed { value: vec![one], rule: reader.rule(&here), replaces: false }).into()
+        }
+        here => reader.adding(here, access).into(),
     }
 }
 

@@ -3,30 +3,26 @@
 use super::prelude::*;
 use crate::units;
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct WireSettings {
-    pub max_line_bytes: Option<Ruled<u64>>,
-    /// Milliseconds.
-    pub request_timeout: Option<Ruled<u64>>,
-}
-
 /// Longest line that `max_line_bytes` can ask for.
 const MAX_LINE: u64 = 1 << 30;
 const MIN_LINE: u64 = 1024;
 
+table! {
+    /// What one file writes.
+    struct WireSettings;
+
+    /// Longest message of a client or a server, in bytes.
+    max_line_bytes: One<u64> = Kind::Number(MIN_LINE, MAX_LINE), default: "16777216", example: "1048576";
+    /// How long a request may stay unanswered before it is cancelled; at least `1s`.
+    request_timeout: One<u64> = Kind::Duration, default: "none: the client decides", example: "5m"
+        => read timeout;
+}
+
 impl Section<McpPolicy> for WireSettings {
-    const KEYS: &'static [Key] = keys! {
-        /// Longest message of a client or a server, in bytes.
-        "max_line_bytes": Kind::Number(MIN_LINE, MAX_LINE), default: "16777216", example: "1048576";
-        /// How long a request may stay unanswered before it is cancelled; at least `1s`.
-        "request_timeout": Kind::Duration, default: "none: the client decides", example: "5m";
-    };
+    const KEYS: &'static [Key] = Self::TABLE;
 
     fn read(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Self {
-        Self {
-            max_line_bytes: reader.number(fields.find("max_line_bytes"), MIN_LINE, MAX_LINE),
-            request_timeout: reader.one(fields.find("request_timeout"), timeout),
-        }
+        Table::read(reader, None, fields)
     }
 
     fn merge(&self, below: &mut McpPolicy) {
@@ -49,7 +45,7 @@ impl Section<McpPolicy> for WireSettings {
         {
             narrowing.refuse(&timeout.rule, "this file would lengthen `request_timeout`");
         }
-        self.merge(base);
+        Section::merge(self, base);
     }
 
     fn describe(policy: &McpPolicy, name: &str, lines: &mut Lines) {
