@@ -15,6 +15,7 @@ use super::path::{self, PathContext};
 use super::profile::ServerProfile;
 use super::sections::filesystem::FilesystemPolicy;
 use super::sections::{Policy, ProcessPolicy};
+use crate::texts::texts;
 use crate::types::{RuleRef, ServerId};
 use agentsh_base::remedy;
 
@@ -77,7 +78,7 @@ impl Policy {
                 let listed = self.mcp.server_listed(id);
                 if !listed.allow && listed.enforced {
                     let text = format!("server `{id}` is not started: {}", listed.reason.text());
-                    return Answer { allow: false, rule: listed.rule, text, change: None };
+                    return denied(listed.rule, text);
                 }
                 of_server = self.mcp.process_of(id, profile);
                 (&of_server, Asker { server: Some(id) })
@@ -110,12 +111,7 @@ impl Policy {
     fn ask_tool(&self, from: Option<&ServerId>, tool: &str) -> Answer {
         let Some(server) = from else {
             let rule = RuleRef::default_rule("sandbox.mcp.tool_policy");
-            return Answer {
-                allow: false,
-                rule,
-                text: "a tool belongs to a server".to_owned(),
-                change: None,
-            };
+            return denied(rule, "a tool belongs to a server");
         };
         let asked = Tool { server, name: tool, definition: Definition::Any, listed: true };
         let listed = self.mcp.tool_listed(asked);
@@ -183,12 +179,7 @@ pub fn ask_file(files: &FilesystemPolicy, question: &Question, context: &PathCon
     match question {
         Question::Read(text) => file(files, &asker, text, Access::Read, context),
         Question::Write(text) => file(files, &asker, text, Access::Write, context),
-        _ => Answer {
-            allow: false,
-            rule: asker.default_rule("filesystem"),
-            text: "it is not about a file".to_owned(),
-            change: None,
-        },
+        _ => denied(asker.default_rule("filesystem"), "it is not about a file"),
     }
 }
 
@@ -236,23 +227,19 @@ fn connect(network: &NetworkPolicy, asker: &Asker<'_>, host: &str, port: u16) ->
     let normal = match domain::normalise(host) {
         Ok(normal) => normal,
         Err(error) => {
-            let rule = asker.default_rule("network.allow");
-            return Answer { allow: false, rule, text: error.to_string(), change: None };
+            return denied(asker.default_rule("network.allow"), error.to_string());
         }
     };
     if let Some(rule) = network.closed_by(&normal, port) {
-        let text = "it is closed to every sandbox, and no rule can allow it".to_owned();
-        return Answer { allow: false, rule: rule.clone(), text, change: None };
+        return denied(rule.clone(), "it is closed to every sandbox, and no rule can allow it");
     }
     if normal.is_local() {
         let open = network.loopback.iter().find(|open| open.value == port);
         return match open {
             Some(open) => allowed(open.rule.clone(), "this port of the machine is open"),
             None => Answer {
-                allow: false,
-                rule: asker.default_rule("network.loopback"),
-                text: "this port of the machine is not open".to_owned(),
                 change: asker.line(&format!("network: {{loopback: [{port}]}}")),
+                ..denied(asker.default_rule("network.loopback"), "this port of the machine is not open")
             },
         };
     }
@@ -320,51 +307,36 @@ fn file(
     let home = path::absolute("~", context);
     for (name, why) in HOME_MASKS {
         if path::covers_below(&home, name, &wanted) && !lifted(&path::below(&home, name)) {
-            let rule = builtin(&format!("mask:~/{name}"));
-            return Answer {
-                allow: false,
-                rule,
-                text: format!("`~/{name}` is never visible: {why}"),
-                change: unmask(&quoted),
-            };
+            let text = format!("`~/{name}` is never visible: {why}");
+            return Answer { change: unmask(&quoted), ..denied(builtin(&format!("mask:~/{name}")), text) };
         }
     }
     if let Some(entry) = covering(&rules.deny) {
-        let text = format!("`{}` is denied", entry.value);
-        return Answer { allow: false, rule: entry.rule, text, change: None };
+        return denied(entry.rule, format!("`{}` is denied", entry.value));
     }
     if access == Access::Write
         && write_grant.is_some()
         && let Some((name, why, guarded)) = read_only(&wanted, context, guards_all)
         && !is_unmasked(rules, &guarded, context)
     {
-        let rule = builtin(&format!("read-only:{name}"));
+        let text = format!("`{name}` stays read-only: {why}");
         // It is one mount: no part of it can be made writable alone.
-        return Answer {
-            allow: false,
-            rule,
-            text: format!("`{name}` stays read-only: {why}"),
-            change: unmask(&path::show_here(&guarded, context)),
-        };
+        let change = unmask(&path::show_here(&guarded, context));
+        return Answer { change, ..denied(builtin(&format!("read-only:{name}")), text) };
     }
-    let among = |table: &[&str]| {
-        table
-            .iter()
-            .find(|entry| path::covers(&path::written(entry), &wanted))
-            .map(|entry| (*entry).to_owned())
+    let among = |table: &'static [&'static str]| {
+        table.iter().copied().find(|entry| path::covers(&path::written(entry), &wanted))
     };
-    let no_rule_allows =
-        |rule: RuleRef, text: &str| Answer { allow: false, rule, text: text.to_owned(), change: None };
     let is_below = |top: &str| path::covers(&path::written(top), &wanted);
     if is_below("/dev") && among(PRIVATE).is_none() {
         let rule = asker.default_rule(&format!("filesystem.{key}"));
-        return no_rule_allows(rule, "every sandbox has its own `/dev`, without devices of this machine");
+        return denied(rule, "every sandbox has its own `/dev`, without devices of this machine");
     }
     if let Some(entry) = grant {
         return allowed(entry.rule, format!("`{}` covers it", entry.value));
     }
     if is_below("/proc") && access == Access::Write {
-        return no_rule_allows(builtin("private"), "every sandbox has its own `/proc`, and it is read-only");
+        return denied(builtin("private"), "every sandbox has its own `/proc`, and it is read-only");
     }
     // A project or a home below `/tmp` is this machine's, not the sandbox's.
     let is_ours = [".", "~"].iter().any(|root| path::covers(&path::absolute(root, context), &wanted));
@@ -444,10 +416,8 @@ fn exec(process: &ProcessPolicy, asker: &Asker<'_>, text: &str, context: &PathCo
     match process.exec.allow.iter().find(means) {
         Some(entry) => allowed(entry.rule.clone(), format!("`{}` names it", entry.value)),
         None => Answer {
-            allow: false,
-            rule: asker.default_rule("exec.allow"),
-            text: "no pattern of `exec.allow` names it".to_owned(),
             change: asker.line(&format!("exec: {{allow: [{:?}]}}", path::show(&wanted))),
+            ..denied(asker.default_rule("exec.allow"), "no pattern of `exec.allow` names it")
         },
     }
 }
@@ -468,17 +438,15 @@ fn allowed(rule: RuleRef, text: impl Into<String>) -> Answer {
     Answer { allow: true, rule, text: text.into(), change: None }
 }
 
+fn denied(rule: RuleRef, text: impl Into<String>) -> Answer {
+    Answer { allow: false, ..allowed(rule, text) }
+}
+
 /// Sockets of powerful services, which act for every client.
-const POWERFUL_SOCKETS: [&str; 8] = [
-    "docker.sock",
-    "podman.sock",
-    "containerd.sock",
-    "crio.sock",
-    "buildkitd.sock",
-    "libvirt-sock",
-    "system_bus_socket",
-    "snapd.socket",
-];
+const POWERFUL_SOCKETS: &[&str] = texts! {
+    "docker.sock" "podman.sock" "containerd.sock" "crio.sock" "buildkitd.sock" "libvirt-sock" "system_bus_socket"
+    "snapd.socket"
+};
 
 /// A warning about the suggested permission. None if there is no risk.
 #[must_use]

@@ -48,7 +48,6 @@ impl Flags {
     /// [`PolicyError::Flag`] for the first invalid value.
     pub fn text(&self) -> Result<String, PolicyError> {
         let context = PathContext { home: self.home.clone(), project: self.directory.clone() };
-        let mut process = String::new();
         let (mut hosts, mut ports) = (Vec::new(), Vec::new());
         for word in &self.allow {
             match self.loopback(word)? {
@@ -56,13 +55,7 @@ impl Flags {
                 None => hosts.push(quoted("--allow", word)?),
             }
         }
-        let network: Vec<String> = [("allow", hosts), ("loopback", ports)]
-            .into_iter()
-            .filter(|(_, entries)| !entries.is_empty())
-            .map(|(key, entries)| format!("{key}: [{}]", entries.join(", ")))
-            .collect();
-        let mut files = Vec::new();
-        for (flag, key, words) in [("--read", "read", &self.read), ("--write", "write", &self.write)] {
+        let paths = |flag: &str, words: &[String]| -> Result<Vec<String>, PolicyError> {
             let paths = words.iter().map(|word| {
                 let path = place::resolve(word, &context);
                 if word.is_empty() || !path.exists() {
@@ -70,32 +63,23 @@ impl Flags {
                 }
                 quoted(flag, &path.to_string_lossy())
             });
-            let paths = paths.collect::<Result<Vec<_>, _>>()?;
-            if !paths.is_empty() {
-                files.push(format!("{key}: [{}]", paths.join(", ")));
-            }
-        }
+            paths.collect()
+        };
+        let (read, write) = (paths("--read", &self.read)?, paths("--write", &self.write)?);
         let names = self.env.iter().map(|name| quoted("--env", name)).collect::<Result<Vec<_>, _>>()?;
-        let mut parts = Vec::new();
-        if !network.is_empty() {
-            parts.push(format!("network: {{{}}}", network.join(", ")));
-        }
-        if !files.is_empty() {
-            parts.push(format!("filesystem: {{{}}}", files.join(", ")));
-        }
-        if !names.is_empty() {
-            parts.push(format!("env_allow: [{}]", names.join(", ")));
-        }
+        let parts = joined([
+            map("network", [list("allow", &hosts), list("loopback", &ports)]),
+            map("filesystem", [list("read", &read), list("write", &write)]),
+            list("env_allow", &names),
+        ]);
+        let mut text = String::new();
         let mut mcp = Vec::new();
         match (&self.server, parts.is_empty()) {
             (_, true) => {}
             (None, false) => {
-                let _ = writeln!(process, "agent: {{{}}}", parts.join(", "));
+                let _ = writeln!(text, "agent: {{{parts}}}");
             }
-            (Some(id), false) => {
-                let id = quoted("--id", &id.0)?;
-                mcp.push(format!("servers: [{{id: {id}, {}}}]", parts.join(", ")));
-            }
+            (Some(id), false) => mcp.push(format!("servers: [{{id: {}, {parts}}}]", quoted("--id", &id.0)?)),
         }
         let mut denied = Vec::new();
         for word in &self.deny_tool {
@@ -110,9 +94,9 @@ impl Flags {
             mcp.push(format!("enforce_policy: true, tool_policy: denylist, denied_tools: [{list}]"));
         }
         if !mcp.is_empty() {
-            let _ = writeln!(process, "sandbox: {{mcp: {{{}}}}}", mcp.join(", "));
+            let _ = writeln!(text, "sandbox: {{mcp: {{{}}}}}", mcp.join(", "));
         }
-        Ok(process)
+        Ok(text)
     }
 
     /// Lays them over everything else.
@@ -192,6 +176,20 @@ fn stays_closed(flag: &str, word: &str, answer: &Answer) -> PolicyError {
 
 fn refused(flag: &str, word: &str, why: &str) -> PolicyError {
     PolicyError::Flag { flag: format!("{flag} {word}"), why: why.to_owned() }
+}
+
+/// These parts on one line of YAML, as far as there are any.
+fn joined(parts: impl IntoIterator<Item = Option<String>>) -> String {
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn list(key: &str, entries: &[String]) -> Option<String> {
+    (!entries.is_empty()).then(|| format!("{key}: [{}]", entries.join(", ")))
+}
+
+fn map(key: &str, parts: [Option<String>; 2]) -> Option<String> {
+    let parts = joined(parts);
+    (!parts.is_empty()).then(|| format!("{key}: {{{parts}}}"))
 }
 
 /// The word quoted on one line of YAML.

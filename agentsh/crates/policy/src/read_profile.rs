@@ -10,21 +10,12 @@ use super::sections::{self, RawProcess};
 use super::table::{Entries, Table};
 use super::yaml::{self, Value};
 use super::{read, resolve};
+use crate::texts::texts;
 
-const KEYS: [&str; 12] = [
-    "version",
-    "package",
-    "why",
-    "network",
-    "filesystem",
-    "env_allow",
-    "limits",
-    "state",
-    "from_configuration",
-    "flow",
-    "install_scripts",
-    "tests",
-];
+const KEYS: &[&str] = texts! {
+    "version" "package" "why" "network" "filesystem" "env_allow" "limits" "state" "from_configuration" "flow"
+    "install_scripts" "tests"
+};
 
 /// Whether a file means to be a profile and not a policy.
 pub fn is_profile(source: Source<'_>) -> bool {
@@ -39,7 +30,7 @@ pub fn read(source: Source<'_>) -> Result<ServerProfile, Vec<Diagnostic>> {
     // Its lists are all that its package gets.
     reader.is_bare = true;
     let mut profile = ServerProfile::default();
-    if let Some(fields) = reader.fields(&Here::root(&tree), &KEYS) {
+    if let Some(fields) = reader.fields(&Here::root(&tree), KEYS) {
         read::version(&mut reader, fields.find("version"));
         packages(&mut reader, &fields, &mut profile);
         profile.why = reason(&mut reader, &fields, &Here::root(&tree)).unwrap_or_default();

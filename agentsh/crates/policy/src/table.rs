@@ -140,10 +140,21 @@ pub(crate) trait Field: Default {
     /// Lays it over that of the layers below.
     fn merge(&self, below: &mut Self);
 
-    /// Where it is written.
-    fn rules(&self) -> Vec<&RuleRef>;
+    /// Its values, each with its name if it has one.
+    fn values(&self) -> impl Iterator<Item = (&str, &Ruled<Self::Value>)>;
 
-    fn describe<S: Into<String>>(&self, key: &str, lines: &mut Lines, show: impl Fn(&Self::Value) -> S);
+    /// Where it is written.
+    fn rules(&self) -> Vec<&RuleRef> {
+        self.values().map(|(_, own)| &own.rule).collect()
+    }
+
+    /// Adds a line for each value.
+    fn describe<S: Into<String>>(&self, key: &str, lines: &mut Lines, show: impl Fn(&Self::Value) -> S) {
+        for (name, own) in self.values() {
+            let key = if name.is_empty() { key } else { &format!("{key}.{name}") };
+            lines.add(key, show(&own.value), &own.rule);
+        }
+    }
 }
 
 impl<T: Clone> Field for One<T> {
@@ -163,12 +174,8 @@ impl<T: Clone> Field for One<T> {
         }
     }
 
-    fn rules(&self) -> Vec<&RuleRef> {
-        self.iter().map(|own| &own.rule).collect()
-    }
-
-    fn describe<S: Into<String>>(&self, key: &str, lines: &mut Lines, show: impl Fn(&T) -> S) {
-        lines.list(key, self, show);
+    fn values(&self) -> impl Iterator<Item = (&str, &Ruled<T>)> {
+        self.iter().map(|own| ("", own))
     }
 }
 
@@ -187,14 +194,8 @@ impl<T: Clone> Field for Named<T> {
         below.extend(self.clone());
     }
 
-    fn rules(&self) -> Vec<&RuleRef> {
-        self.values().map(|own| &own.rule).collect()
-    }
-
-    fn describe<S: Into<String>>(&self, key: &str, lines: &mut Lines, show: impl Fn(&T) -> S) {
-        for (name, own) in self {
-            lines.add(&format!("{key}.{name}"), show(&own.value), &own.rule);
-        }
+    fn values(&self) -> impl Iterator<Item = (&str, &Ruled<T>)> {
+        self.iter().map(|(name, own)| (name.as_str(), own))
     }
 }
 
@@ -215,12 +216,12 @@ impl<T: Clone> Field for Whole<T> {
         }
     }
 
-    fn rules(&self) -> Vec<&RuleRef> {
-        self.iter().take(1).map(|own| &own.rule).collect()
+    fn values(&self) -> impl Iterator<Item = (&str, &Ruled<T>)> {
+        self.iter().map(|own| ("", own))
     }
 
-    fn describe<S: Into<String>>(&self, key: &str, lines: &mut Lines, show: impl Fn(&T) -> S) {
-        lines.list(key, self, show);
+    fn rules(&self) -> Vec<&RuleRef> {
+        self.iter().take(1).map(|own| &own.rule).collect()
     }
 }
 
@@ -242,12 +243,12 @@ impl<T: Clone> Field for Entries<T> {
         below.add(self);
     }
 
-    fn rules(&self) -> Vec<&RuleRef> {
-        self.written.iter().map(|(rule, _)| rule).collect()
+    fn values(&self) -> impl Iterator<Item = (&str, &Ruled<T>)> {
+        self.iter().map(|own| ("", own))
     }
 
-    fn describe<S: Into<String>>(&self, key: &str, lines: &mut Lines, show: impl Fn(&T) -> S) {
-        lines.list(key, self, show);
+    fn rules(&self) -> Vec<&RuleRef> {
+        self.written.iter().map(|(rule, _)| rule).collect()
     }
 }
 
@@ -372,6 +373,10 @@ impl<T: Table> Field for T {
 
     fn merge(&self, below: &mut Self) {
         Table::merge(self, below);
+    }
+
+    fn values(&self) -> impl Iterator<Item = (&str, &Ruled<Self>)> {
+        std::iter::empty()
     }
 
     fn rules(&self) -> Vec<&RuleRef> {

@@ -25,28 +25,11 @@ const WORD: Kind = Kind::Word(&["off", "audit", "redact", "block"]);
 /// Kinds that identify a person.
 pub const PERSONAL: [&str; 5] = ["CREDIT CARD", "EMAIL", "IBAN", "PHONE", "SSN"];
 /// Kinds that open something.
-pub const CREDENTIALS: [&str; 20] = [
-    "ANTHROPIC KEY",
-    "API KEY",
-    "AWS KEY",
-    "AWS SECRET KEY",
-    "BEARER TOKEN",
-    "CONNECTION STRING",
-    "GCP KEY",
-    "GITHUB TOKEN",
-    "GITLAB TOKEN",
-    "JWT",
-    "NPM TOKEN",
-    "OPENAI KEY",
-    "PASSWORD",
-    "PRIVATE KEY",
-    "PYPI TOKEN",
-    "SECRET",
-    "SERVICE ACCOUNT",
-    "SLACK TOKEN",
-    "SLACK WEBHOOK",
-    "STRIPE KEY",
-];
+pub const CREDENTIALS: &[&str] = texts! {
+    "ANTHROPIC KEY" "API KEY" "AWS KEY" "AWS SECRET KEY" "BEARER TOKEN" "CONNECTION STRING" "GCP KEY"
+    "GITHUB TOKEN" "GITLAB TOKEN" "JWT" "NPM TOKEN" "OPENAI KEY" "PASSWORD" "PRIVATE KEY" "PYPI TOKEN"
+    "SECRET" "SERVICE ACCOUNT" "SLACK TOKEN" "SLACK WEBHOOK" "STRIPE KEY"
+};
 
 /// A pattern of the policy's own.
 #[derive(Clone, Debug, PartialEq)]
@@ -181,7 +164,7 @@ fn kinds(reader: &mut Reader<'_>, here: Option<Here<'_>>) -> Named<OnSecret> {
 
 /// Every kind that is looked for.
 pub fn known() -> impl Iterator<Item = &'static str> {
-    PERSONAL.into_iter().chain(CREDENTIALS)
+    PERSONAL.into_iter().chain(CREDENTIALS.iter().copied())
 }
 
 /// A kind of secret as policies and the record write it: `credit-card`.
