@@ -429,7 +429,7 @@ impl Bridges {
         options.known =
             agentsh_mcp::KnownTools(Rc::new(move |tool, offered| interfaces.hash_of(&server, tool, offered)));
         options.lists_first = policy.judges_by_definition();
-        let hides = policy.content.definitions == OnFinding::Block;
+        let hides = policy.content.definitions() == OnFinding::Block;
         let (interfaces, server) = (self.session.live.servers.interfaces.clone(), options.server.clone());
         options.lists_offers_first =
             agentsh_mcp::JudgesOffers(Rc::new(move || hides || interfaces.judges_offers(&server)));

@@ -267,7 +267,7 @@ impl Precompute for ContentScan {
             }
             // The parameters of other requests are names, so they are searched and not changed.
             SubjectKind::Request { params: Some(params), .. } => {
-                if self.policy.arguments() != OnFinding::Off {
+                if self.policy.arguments() > OnFinding::Off {
                     let (scan, rule) = (scan::scan_outbound(params), self.policy.rule("arguments"));
                     tell(subject, &scan, self.policy.arguments(), &rule, "its argument", report);
                 }

@@ -121,7 +121,8 @@ table! {
     /// says that it is down.
     availability: One<OnAdvisory> = ACTION, default: "warn", example: "block";
     /// Lowest severity for `block`; anything below it is a warning.
-    block_from: One<Severity> = Kind::Word(&["low", "medium", "high", "critical"]), default: "low", example: "high";
+    block_from: One<Severity> = Kind::Word(&["low", "medium", "high", "critical"]), default: "low",
+        example: "high";
     /// Ids or aliases of advisories that agentsh ignores.
     pub ignore: Entries<String> = Kind::List(&Kind::Text), default: "none", example: "[GHSA-0000-0000-0000]";
     /// Public keys (minisign) of people whose deny lists apply.

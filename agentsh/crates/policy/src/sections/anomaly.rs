@@ -75,7 +75,8 @@ table! {
 
     /// What happens to a call that is much longer or more frequent than usual, or that rarely follows the previous one.
     /// `graded` asks a person from the score `ask_from` on, and refuses from `block_from` on.
-    pub on_detection: One<OnAnomaly> = Kind::Word(&["off", "alert", "graded"]), also: &["mode"], default: "alert",
+    pub on_detection: One<OnAnomaly> = Kind::Word(&["off", "alert", "graded"]), also: &["mode"],
+        default: "alert",
         example: "graded";
     /// Learning time after a server's first call, in which nothing is asked or refused. A tool is compared with its
     /// whole server at first, and with itself after this time or 200 calls.

@@ -94,7 +94,8 @@ table! {
     struct ClassifierPolicy;
 
     /// The endpoint. On this machine, unless `host` names another one.
-    pub url: One<String> = Kind::Text, default: "none: nothing is classified", example: "\"http://127.0.0.1:8080/predict\""
+    pub url: One<String> = Kind::Text, default: "none: nothing is classified",
+        example: "\"http://127.0.0.1:8080/predict\""
         => read url;
     /// The host of `url` once more, if it is not this machine, because servers' texts are sent to it.
     pub host: One<String> = Kind::Text, default: "this machine", example: "classifier.corp.example";
@@ -105,7 +106,8 @@ table! {
     /// Variable of the caller's environment that holds the key of the endpoint.
     pub key_env: One<String> = Kind::Text, default: "none", example: "CLASSIFIER_KEY";
     /// Labels of the answer that mean an attack.
-    labels: Whole<String> = Kind::Whole(&Kind::Text), default: "INJECTION, JAILBREAK, MALICIOUS, UNSAFE, LABEL_1",
+    labels: Whole<String> = Kind::Whole(&Kind::Text),
+        default: "INJECTION, JAILBREAK, MALICIOUS, UNSAFE, LABEL_1",
         example: "[INJECTION]" => whole labels;
     /// The score from which a text is suspicious.
     threshold: One<u64> = Kind::Share, default: "0.8", example: "0.9";

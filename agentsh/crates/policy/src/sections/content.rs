@@ -92,9 +92,11 @@ table! {
 
     /// What happens to a tool whose definition contains instructions to the model. Hidden characters in a definition
     /// hide the tool unless this is `off`.
-    pub(super) definitions: One<OnFinding> = Kind::Word(&["block", "alert", "off"]), default: "alert", example: "block";
+    pub(super) definitions: One<OnFinding> = Kind::Word(&["block", "alert", "off"]), default: "alert",
+        example: "block";
     /// What happens to a result that contains instructions to the model; `advise` puts a sentence in front of it.
-    pub(super) results: One<OnFinding> = Kind::Word(&["block", "advise", "alert", "off"]), default: "advise", example: "block";
+    pub(super) results: One<OnFinding> = Kind::Word(&["block", "advise", "alert", "off"]), default: "advise",
+        example: "block";
     /// What happens to a request of a server (sampling, elicitation) that contains instructions to the model.
     requests: One<OnFinding> = Kind::Word(&["block", "alert", "off"]), default: "block", example: "alert";
     /// What happens to a call with a harmful command in its arguments, such as a reverse shell.
@@ -105,7 +107,8 @@ table! {
     /// Whether HTML that a page does not show (comments, hidden elements and inputs, `noscript`, frames without a size)
     /// is removed from results: always, if an instruction is near certain, or never. An agent that edits pages needs
     /// their comments.
-    hidden_html: One<HiddenHtml> = Kind::Word(&["remove", "suspicious", "keep"]), default: "suspicious", example: "remove";
+    hidden_html: One<HiddenHtml> = Kind::Word(&["remove", "suspicious", "keep"]), default: "suspicious",
+        example: "remove";
 }
 
 impl Section<McpPolicy> for ContentPolicy {

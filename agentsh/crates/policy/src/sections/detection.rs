@@ -225,7 +225,8 @@ table! {
     /// `true` also searches for the documented pattern set; `false` is another way to write `content: {results: off}`.
     enabled: One<bool> = Kind::Flag, default: "true", example: "true";
     /// What happens to a result in which something was found; another way to write `content.results`.
-    on_detection: One<OnFinding> = Kind::Word(&["block", "advise", "alert", "allow"]), default: "`content.results`",
+    on_detection: One<OnFinding> = Kind::Word(&["block", "advise", "alert", "allow"]),
+        default: "`content.results`",
         example: "block" => words ON_DETECTION;
 }
 

@@ -25,7 +25,8 @@ table! {
         default: "ask where a person can answer, else alert once for each pair of servers", example: "ask"
         => words ACTIONS;
     /// Pairs of servers between which data may go: names or patterns.
-    allow: Entries<FlowPair> = Kind::List(&Kind::Map(PAIR)), default: "empty", example: "[{from: git, to: github}]"
+    allow: Entries<FlowPair> = Kind::List(&Kind::Map(PAIR)), default: "empty",
+        example: "[{from: git, to: github}]"
         => read pair => show ToString::to_string;
     /// What holds between some servers in place of `on_private_to_external`: the first entry that names both.
     pairs: Entries<FlowRule> = Kind::List(&Kind::Map(RULE)), default: "empty",
@@ -43,7 +44,8 @@ table! {
     marker: One<Option<MarkerPlace>> = Kind::Word(&["off", "suffix", "prefix", "both", "random_word_boundary"]),
         default: "suffix if the section is present, else off", example: "suffix" => words PLACES;
     /// Hosts that arguments may name. With this list they may name no other host.
-    allowed_domains: Entries<NetworkRule> = Kind::List(&Kind::Text), default: "every host that the server's network rules allow",
+    allowed_domains: Entries<NetworkRule> = Kind::List(&Kind::Text),
+        default: "every host that the server's network rules allow",
         example: "[\"*.example.com\"]" => read allowed_domain => show ToString::to_string;
 }
 

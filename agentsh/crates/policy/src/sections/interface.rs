@@ -50,21 +50,25 @@ table! {
 
     /// The registry that is asked: `https:`, or `http:` on this machine; or `fleet`, the registry of the fleet server
     /// at which this host is enrolled. No sandbox reaches it.
-    pub registry: One<String> = Kind::Text, default: "http://127.0.0.1:8000", example: "\"https://registry.example\""
+    pub registry: One<String> = Kind::Text, default: "http://127.0.0.1:8000",
+        example: "\"https://registry.example\""
         => read registry;
     /// How the registry is used. `auto`: an unknown interface is registered, a changed one fails. `verify`: both fail.
     /// `register`: everything is registered. `approval`: a person decides about both. `off`: nothing is asked.
-    pub mode: One<RegistryMode> = Kind::Word(&["auto", "verify", "register", "approval", "off"]), default: "auto",
+    pub mode: One<RegistryMode> = Kind::Word(&["auto", "verify", "register", "approval", "off"]),
+        default: "auto",
         example: "verify";
     /// Whether a server whose interface fails is refused. Otherwise it is an alert.
     pub enforce: One<bool> = Kind::Flag, default: "true", example: "false";
     /// What happens when the registry does not answer: the interface fails; it passes if it is the one that was last
     /// verified; or it passes with an alert.
-    pub on_unreachable: One<OnUnreachable> = Kind::Word(&["block", "cached", "warn"]), default: "block", example: "cached";
+    pub on_unreachable: One<OnUnreachable> = Kind::Word(&["block", "cached", "warn"]), default: "block",
+        example: "cached";
     /// How long a person may take in the mode `approval`.
     pub wait: One<u64> = Kind::Duration, default: "30m", example: "10m" => read wait;
     /// Variable of the caller's environment with an operator's token, for a registry that requires one.
-    pub token_env: One<String> = Kind::Text, default: "none: the registry must be open", example: "REGISTRY_TOKEN"
+    pub token_env: One<String> = Kind::Text, default: "none: the registry must be open",
+        example: "REGISTRY_TOKEN"
         => read |reader, here| reader.variable(here, "write `token_env: NAME`");
     /// Name of a server in the registry. One that calls itself something else fails.
     pub names: Named<String> = Kind::Names(&Kind::Text),

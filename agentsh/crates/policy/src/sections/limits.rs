@@ -17,7 +17,8 @@ table! {
     /// Processes and threads at a time.
     pub pids: One<u64> = Kind::Number(1, 4_194_304), default: "the agent: 2048; a server: 256", example: "2048";
     /// Open files of each process.
-    pub open_files: One<u64> = Kind::Number(16, 1_048_576), default: "the agent: 4096; a server: 1024", example: "4096";
+    pub open_files: One<u64> = Kind::Number(16, 1_048_576), default: "the agent: 4096; a server: 1024",
+        example: "4096";
     /// Processor time; `200%` is two processors.
     pub cpu: One<u64> = Kind::Percent, default: "the agent: 400%; a server: 200%", example: "200%"
         => read cpu => show |percent| format!("{percent}%");

@@ -186,11 +186,13 @@ table! {
     pub timeout: One<u64> = Kind::Duration, default: "10m", example: "2m";
     /// Requests to the model's host, as `METHOD /path`, that pass unread although agentsh does not know them. All other
     /// unknown requests there are refused.
-    pub allow: Entries<RequestRule> = Kind::List(&Kind::Text), default: "what the built-in policies of Claude Code and Codex list",
+    pub allow: Entries<RequestRule> = Kind::List(&Kind::Text),
+        default: "what the built-in policies of Claude Code and Codex list",
         example: "[\"POST /api/telemetry/**\"]" => read network::request => show ToString::to_string;
     /// What happens to a request to the model that contains keys, passwords or tokens: their kinds are recorded, they
     /// are replaced by `[REDACTED KIND]`, or the request is refused.
-    pub secrets: One<OnSecret> = Kind::Word(&["off", "log", "redact", "block"]), default: "log", example: "redact";
+    pub secrets: One<OnSecret> = Kind::Word(&["off", "log", "redact", "block"]), default: "log",
+        example: "redact";
     /// The same for single kinds, by the name in the tag.
     pub secret_kinds: Named<OnSecret> = Kind::Names(&Kind::Word(&["off", "log", "redact", "block"])),
         default: "`EMAIL` and `PHONE` are off, every other kind is as `secrets` says",

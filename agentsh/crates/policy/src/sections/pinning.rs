@@ -28,7 +28,8 @@ table! {
     /// What happens to a server or a tool that differs from its pin. `block` hides the tool, refuses its calls and asks
     /// a person whether it may be shown, `ask` shows it and waits for a person at every call; a program that changed is
     /// refused by both.
-    on_change: One<OnChange> = Kind::Word(&["block", "ask", "alert", "allow"]), default: "block", example: "block";
+    on_change: One<OnChange> = Kind::Word(&["block", "ask", "alert", "allow"]), default: "block",
+        example: "block";
     /// Another way to write `on_change`: `quarantine` is `block`, `review_required` is `ask`, `observe` is `alert`.
     posture: One<OnChange> = Kind::Word(&["quarantine", "review_required", "observe"]), default: "quarantine",
         example: "observe" => words POSTURES;
