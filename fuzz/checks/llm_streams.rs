@@ -170,7 +170,7 @@ impl<'a> Input<'a> {
         let pieces = self.text.chunks(size);
         let end = pieces.into_iter().try_for_each(|piece| stream.push(piece, judge, &mut out));
         let end = end.and_then(|()| stream.finish(judge, &mut out));
-        Ran { out, told: stream.told(), usage: stream.usage(), end }
+        Ran { out, told: stream.take_events(), usage: stream.usage(), end }
     }
 
     fn whole(&self) -> Ran {

@@ -11,11 +11,11 @@ pub fn check(data: &[u8]) {
         let length = view.text.len();
         let step = length / 64 + 1;
         for start in (0..length).step_by(step) {
-            let place = view.original(start..(start + step).min(length));
+            let place = view.original_range(start..(start + step).min(length));
             assert!(place.start <= place.end && place.end <= text.len(), "{place:?} of {}", text.len());
         }
     });
     assert!(bytes <= text.len() * 64 + 65_536, "{bytes} bytes in {count} views of {}", text.len());
-    let folded = views::folded(&text);
-    assert_eq!(views::folded(&folded.text).text, folded.text, "folded twice it is something else");
+    let folded = views::folded_view(&text);
+    assert_eq!(views::folded_view(&folded.text).text, folded.text, "folded twice it is something else");
 }

@@ -52,7 +52,7 @@ fn signed(mut bytes: &[u8]) {
     while let Some((length, rest)) = bytes.split_first_chunk() {
         let (body, after) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
         bytes = after;
-        let record = judge.memory.seal([MAGIC.as_slice(), body].concat());
+        let record = judge.memory.seal_record([MAGIC.as_slice(), body].concat());
         largest = largest.max(record.len());
         let before = judge.memory.len();
         match judge.import(&record, LATER) {

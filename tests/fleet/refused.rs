@@ -79,7 +79,7 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
 
     // Requests signed by another host, unsigned, and old.
     let signed = Signed::of(&host);
-    let empty = Batch { after: JournalPosition { id: 0, hash: None }, rows: Vec::new() }.packed().unwrap();
+    let empty = Batch { after: JournalPosition { id: 0, hash: None }, rows: Vec::new() }.to_gzip().unwrap();
     let stranger =
         Signed { host: signed.host.clone(), key: HostKey::read(&HostKey::make().unwrap()).unwrap() };
     let unknown =
@@ -98,7 +98,7 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
         after: JournalPosition { id: 0, hash: None },
         rows: vec![row(1, "01980000-0000-7000-8000-000000000001")],
     };
-    let packed = whole.packed().unwrap();
+    let packed = whole.to_gzip().unwrap();
     assert_eq!(signed.post(&server, "/v1/events", &packed[..packed.len() - 5]).0, 400, "broken off");
     assert_eq!(signed.post(&server, "/v1/events", b"not compressed").0, 400);
     let bomb = batch::pack(&vec![b'a'; batch::MAX_UNPACKED + 1]).unwrap();
@@ -123,10 +123,10 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
         ["01980000-0000-7000-8000-00000000000G", "01980000000070008000000000000001", "'; DROP TABLE events"]
     {
         let wrong = Batch { rows: vec![row(1, session)], ..whole.clone() };
-        assert_eq!(signed.post(&server, "/v1/events", &wrong.packed().unwrap()).0, 400, "{session}");
+        assert_eq!(signed.post(&server, "/v1/events", &wrong.to_gzip().unwrap()).0, 400, "{session}");
     }
     let gap = Batch { after: JournalPosition { id: 9, hash: Some([1; 32]) }, rows: Vec::new() };
-    let (status, said) = signed.post(&server, "/v1/events", &gap.packed().unwrap());
+    let (status, said) = signed.post(&server, "/v1/events", &gap.to_gzip().unwrap());
     assert!(status == 409 && said.contains("\"kind\":\"gap\""), "{said}");
     assert_eq!(asked(&at, &server, &["mcp", "events"]).len(), 0);
     assert_eq!(hosts(&at).1, 0, "none of it speaks against the host");
@@ -136,13 +136,13 @@ fn refused_enrolments_and_batches_leave_nothing_behind() {
     let events = asked(&at, &server, &["mcp", "events", "--limit", "1000"]);
     let rows = rows_of(&host);
     let again = Batch { after: JournalPosition { id: 0, hash: None }, rows };
-    assert_eq!(signed.post(&server, "/v1/events", &again.packed().unwrap()).0, 200);
+    assert_eq!(signed.post(&server, "/v1/events", &again.to_gzip().unwrap()).0, 200);
     assert_eq!(asked(&at, &server, &["mcp", "events", "--limit", "1000"]), events);
 
     // The session of another host.
     let token = server.token("host", "other");
     enrol(&other, &token).expect_code(0);
-    let (status, said) = Signed::of(&other).post(&server, "/v1/events", &again.packed().unwrap());
+    let (status, said) = Signed::of(&other).post(&server, "/v1/events", &again.to_gzip().unwrap());
     assert!(status == 409 && said.contains("another host"), "{said}");
     assert_eq!(asked(&at, &server, &["mcp", "events", "--limit", "1000"]), events);
 
@@ -197,7 +197,7 @@ fn batches_above_a_hosts_limit_are_told_to_retry_later() {
             stream
         })
         .collect();
-    let empty = Batch { after: JournalPosition { id: 0, hash: None }, rows: Vec::new() }.packed().unwrap();
+    let empty = Batch { after: JournalPosition { id: 0, hash: None }, rows: Vec::new() }.to_gzip().unwrap();
     let answer = || signed.post(&server, "/v1/events", &empty);
     assert!(eventually(|| answer().0 == 429), "{}", answer().1);
     assert!(answer().1.contains("retry-after: 2"));

@@ -41,7 +41,7 @@ impl Host {
             key: public,
             version: "bench".to_owned(),
         };
-        let Enrolled { host } = Client::anyone(http(), url).post("/v1/enrol", &asked).await.unwrap();
+        let Enrolled { host } = Client::anonymous(http(), url).post("/v1/enrol", &asked).await.unwrap();
         let file = HostFile { url: url.to_owned(), host, name: String::new(), key };
         let client = Client::host(http(), &file).unwrap();
         Self { client, number, place: JournalPosition { id: 0, hash: None }, session: String::new(), seq: 0 }
@@ -99,7 +99,7 @@ impl Host {
             let rows = self.rows(rate);
             let last = rows.last().unwrap();
             let next = JournalPosition { id: last.id, hash: Some(last.hash) };
-            let packed = Batch { after: self.place, rows }.packed().unwrap();
+            let packed = Batch { after: self.place, rows }.to_gzip().unwrap();
             let begun = Instant::now();
             while let Err(error) = self.client.send::<Position>("/v1/events", packed.clone()).await {
                 assert!(!error.is_final(), "{error}");
@@ -138,7 +138,7 @@ pub fn main(words: &[String]) {
             sent += rows;
         }
         let elapsed = begun.elapsed().as_secs_f64();
-        let person = Client::person(http(), &url, lines[hosts].clone());
+        let person = Client::with_credential(http(), &url, lines[hosts].clone());
         let mut questions = Vec::new();
         for path in [
             "/v1/events?limit=100",

@@ -137,7 +137,7 @@ pub fn main(words: &[String]) {
         };
         row.hash = row.hash_behind(&host.hash);
         host.hash = row.hash;
-        let facts = row.facts().unwrap();
+        let facts = row.indexed_fields().unwrap();
         let call = body.get("jsonrpc_id").map(ToString::to_string);
         writeln!(
             out,

@@ -22,10 +22,10 @@ pub fn main(words: &[String]) {
     let rounds: usize = words[0].parse().unwrap();
     let hierarchies = Hierarchies::find();
     let name = format!("agentsh-{}-bench", std::process::id());
-    let (_, home) = hierarchies.below(&format!("{name}-home")).unwrap();
-    let (_, bare) = hierarchies.below(&format!("{name}-bare")).unwrap();
-    let (below, parent) = hierarchies.below(&name).unwrap();
-    let (_, policed) = below.below("sandbox").unwrap();
+    let (_, home) = hierarchies.create_child(&format!("{name}-home")).unwrap();
+    let (_, bare) = hierarchies.create_child(&format!("{name}-bare")).unwrap();
+    let (below, parent) = hierarchies.create_child(&name).unwrap();
+    let (_, policed) = below.create_child("sandbox").unwrap();
     let load = (0..20).map(|_| {
         let started = Instant::now();
         let loaded = Loaded::load().unwrap();

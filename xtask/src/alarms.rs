@@ -78,7 +78,7 @@ pub fn main(options: &Options) -> Result<bool> {
         run::warn(SKIPPED);
     }
     if options.json {
-        run::say(&format!("{:#}\n", report.to_json()));
+        run::print_text(&format!("{:#}\n", report.to_json()));
     } else {
         report.print();
     }
@@ -203,16 +203,16 @@ impl Report {
 
     fn print(&self) {
         for (rule, (texts, examples)) in &self.rules {
-            run::say(&format!("{rule}: {texts}\n"));
+            run::print_text(&format!("{rule}: {texts}\n"));
             for (name, passage) in examples {
-                run::say(&format!("  {name}\n    {passage}\n"));
+                run::print_text(&format!("  {name}\n    {passage}\n"));
             }
         }
         for (name, count) in &self.sources {
-            run::say(&format!("{name}: {count}\n"));
+            run::print_text(&format!("{name}: {count}\n"));
         }
         for (name, count, most) in self.totals().iter().filter(|(_, count, _)| count.texts > 0) {
-            run::say(&format!("all {name}: {count} (at most {most} alarms)\n"));
+            run::print_text(&format!("all {name}: {count} (at most {most} alarms)\n"));
         }
     }
 

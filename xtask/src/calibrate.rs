@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use agentsh_base::json;
-use agentsh_scan::{Patterns, TOLD, WINDOW, definition_text};
+use agentsh_scan::{ALARM_POINTS, Patterns, WINDOW, definition_text};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::Value;
@@ -74,13 +74,13 @@ pub fn main(options: &Options) -> Result<bool> {
     for source in sources {
         let (left, known): (Vec<_>, Vec<_>) = attacks.iter().partition(|text| text.source == source);
         let points = scaled(&measure(&known, &counted), &setting);
-        let number = left.iter().filter(|text| best(&points, &text.pairs) >= f64::from(TOLD)).count();
-        run::say(&format!("{source}: {number} of {} with the points of other sources\n", left.len()));
+        let number = left.iter().filter(|text| best(&points, &text.pairs) >= f64::from(ALARM_POINTS)).count();
+        run::print_text(&format!("{source}: {number} of {} with the points of other sources\n", left.len()));
         (found, all) = (found + number, all + left.len());
     }
     let all_attacks: Vec<&Text> = attacks.iter().collect();
     let points = scaled(&measure(&all_attacks, &counted), &setting);
-    run::say(&format!("all sources: {found} of {all}\n"));
+    run::print_text(&format!("all sources: {found} of {all}\n"));
     if options.write {
         write(&points, attacks.len(), counted.len())?;
     }
@@ -178,10 +178,10 @@ fn best(points: &BTreeMap<u16, f64>, pairs: &Pairs) -> f64 {
     best
 }
 
-/// The points as they are written: scaled so that [`TOLD`] is what the budget allows.
+/// The points as they are written: scaled so that [`ALARM_POINTS`] is what the budget allows.
 fn scaled(points: &BTreeMap<u16, f64>, setting: &[&Text]) -> BTreeMap<u16, f64> {
     let told = threshold(points, setting, BUDGET);
-    let scale = |points: f64| (points / told * f64::from(TOLD)).round().min(255.0);
+    let scale = |points: f64| (points / told * f64::from(ALARM_POINTS)).round().min(255.0);
     points.iter().map(|(pair, points)| (*pair, scale(*points))).filter(|(_, points)| *points > 0.0).collect()
 }
 
@@ -201,7 +201,7 @@ fn threshold(points: &BTreeMap<u16, f64>, ordinary: &[&Text], budget: f64) -> f6
 
 fn write(points: &BTreeMap<u16, f64>, attacks: usize, ordinary: usize) -> Result<()> {
     let mut out = format!(
-        "# Points for two roles near each other; {TOLD} raise an alarm. Written by `cargo xtask calibrate` from {attacks} attacks and\n\
+        "# Points for two roles near each other; {ALARM_POINTS} raise an alarm. Written by `cargo xtask calibrate` from {attacks} attacks and\n\
          # {ordinary} ordinary texts.\n"
     );
     for (pair, points) in points {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::run::{self, repository, say, succeed};
+use crate::run::{self, print_text, repository, succeed};
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -53,7 +53,7 @@ pub fn main(options: &Options) -> Result<bool> {
         Task::Log => log().map(|()| true),
         Task::Verify => {
             verify()?;
-            say("the object in the repository is what its sources give\n");
+            print_text("the object in the repository is what its sources give\n");
             Ok(true)
         }
     }
@@ -77,14 +77,14 @@ fn build(nightly: bool) -> Result<()> {
     std::fs::write(repository().join(OBJECT), &bytes).with_context(|| format!("cannot write {OBJECT}"))?;
     std::fs::write(repository().join(FACTS), format!("{facts:#}\n"))
         .with_context(|| format!("cannot write {FACTS}"))?;
-    say(&format!("{OBJECT}: {} bytes, sha256 {}\n", bytes.len(), text(&facts, "sha256")));
+    print_text(&format!("{OBJECT}: {} bytes, sha256 {}\n", bytes.len(), text(&facts, "sha256")));
     Ok(())
 }
 
 /// Nothing of the repository is written.
 fn log() -> Result<()> {
     let object = link(&packaged_toolchain()?, "log")?;
-    say(&format!(
+    print_text(&format!(
         "{}\nAGENTSH_BPF_OBJECT={} cargo build --features ebpf-log\n",
         "agentsh that prints what this object logs, on standard error, when it is started as root:",
         object.display()

@@ -98,7 +98,7 @@ pub fn system_packages() -> Result<()> {
     if is_root() {
         let starts_daemons = Path::new("/run/systemd/system").exists();
         let servers = SERVERS.iter().filter(|_| !starts_daemons);
-        let missing = missing(USEFUL.iter().chain(servers));
+        let missing = missing_packages(USEFUL.iter().chain(servers));
         if packages(&missing).is_err() {
             for package in missing {
                 let _ = packages(&[package]);
@@ -110,11 +110,11 @@ pub fn system_packages() -> Result<()> {
 
 /// Installs the packages of those programs that are not on PATH.
 pub fn programs(wanted: &[(&str, &str)]) -> Result<()> {
-    packages(&missing(wanted))
+    packages(&missing_packages(wanted))
 }
 
 /// The packages of those programs that are not on PATH.
-fn missing<'a>(wanted: impl IntoIterator<Item = &'a (&'a str, &'a str)>) -> Vec<&'a str> {
+fn missing_packages<'a>(wanted: impl IntoIterator<Item = &'a (&'a str, &'a str)>) -> Vec<&'a str> {
     wanted.into_iter().filter(|(program, _)| find(program).is_none()).map(|(_, package)| *package).collect()
 }
 

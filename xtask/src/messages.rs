@@ -24,7 +24,7 @@ const SQL: [&str; 8] = ["SELECT ", "INSERT ", "UPDATE ", "DELETE ", "CREATE ", "
 
 /// Prints one line for each text: `file:line: text`.
 pub fn main() -> Result<bool> {
-    run::say(&list(&run::repository())?);
+    run::print_text(&list(&run::repository())?);
     Ok(true)
 }
 

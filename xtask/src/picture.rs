@@ -23,7 +23,7 @@ pub fn main() -> Result<bool> {
     run::succeed(&mut run::cargo(["build", "-p", "agentsh", "--bin", "agentsh"]))?;
     let picture = draw(&demo()?)?;
     std::fs::write(run::repository().join(FILE), picture).context("cannot write the picture")?;
-    run::say(&format!("{FILE} is written\n"));
+    run::print_text(&format!("{FILE} is written\n"));
     Ok(true)
 }
 
@@ -75,7 +75,7 @@ fn draw(text: &str) -> Result<String> {
             let _ = write!(
                 text,
                 "<tspan x=\"{column:.1}\" class=\"{class}\">{}</tspan>",
-                escaped(&cut(word, *width))
+                escape_xml(&truncate(word, *width))
             );
             column = (*width as f32).mul_add(CHARACTER, column);
         }
@@ -94,13 +94,13 @@ fn draw(text: &str) -> Result<String> {
     Ok(out)
 }
 
-fn cut(word: &str, width: usize) -> String {
+fn truncate(word: &str, width: usize) -> String {
     if word.chars().count() < width {
         return word.to_owned();
     }
     word.chars().take(width.saturating_sub(2)).chain(['…']).collect()
 }
 
-fn escaped(text: &str) -> String {
+fn escape_xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

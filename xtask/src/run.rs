@@ -76,7 +76,7 @@ pub fn is_root() -> bool {
 }
 
 /// One line, or the beginning of one, to standard output at once.
-pub fn say(text: &str) {
+pub fn print_text(text: &str) {
     let mut out = std::io::stdout().lock();
     // The output is closed, so the message is lost.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use nix::mount::{MntFlags, MsFlags};
 use nix::sched::CloneFlags;
 
-use crate::run::{Captured, capture, cargo, is_root, repository, say, succeed, target};
+use crate::run::{Captured, capture, cargo, is_root, print_text, repository, succeed, target};
 use crate::{deny, ebpf, install, vm};
 
 #[derive(Debug, Args)]
@@ -97,7 +97,7 @@ pub fn main(options: &Options) -> Result<bool> {
         });
     }
     // Before the suite: some of its tests use what is installed here.
-    let is_installed = matches!(part, Part::E2e | Part::All) && installed(&mut steps, options.offline);
+    let is_installed = matches!(part, Part::E2e | Part::All) && install_tools(&mut steps, options.offline);
     if has_suite {
         let long: &[&str] = if part == Part::Change { &[] } else { &["--include-ignored"] };
         for target in black_box()? {
@@ -113,7 +113,7 @@ pub fn main(options: &Options) -> Result<bool> {
     if part == Part::Vm {
         machines(&mut steps);
     }
-    say(&format!("{}\n", steps.total));
+    print_text(&format!("{}\n", steps.total));
     Ok(steps.total.failed == 0)
 }
 
@@ -132,7 +132,7 @@ struct Steps {
 impl Steps {
     /// Runs one step and prints its line. True when it did not fail.
     fn run(&mut self, name: &str, step: impl FnOnce() -> Result<Outcome>) -> bool {
-        say(&format!("{name:<38} "));
+        print_text(&format!("{name:<38} "));
         let started = Instant::now();
         let outcome = step().unwrap_or_else(|error| Outcome {
             count: Count { failed: 1, ..Count::default() },
@@ -146,9 +146,9 @@ impl Steps {
         };
         let is_one = count.passed + count.failed + count.skipped + count.flaky <= 1;
         let numbers = if is_one { String::new() } else { format!("  {count}") };
-        say(&format!("{word:<7} {:>7}{numbers}\n", seconds(started.elapsed())));
+        print_text(&format!("{word:<7} {:>7}{numbers}\n", seconds(started.elapsed())));
         if !outcome.note.is_empty() {
-            say(&format!("{}\n", outcome.note.trim_end()));
+            print_text(&format!("{}\n", outcome.note.trim_end()));
         }
         self.total.passed += count.passed;
         self.total.failed += count.failed;
@@ -246,13 +246,13 @@ fn with_second_run(command: impl Fn(&[&str]) -> Command) -> Result<Outcome> {
         return Ok(judge(first));
     }
     let second = capture(&mut command(&failed))?;
-    let again = counted(&second.output);
+    let again = count_tests(&second.output);
     if !second.success || again.passed != failed.len() as u64 {
         return Ok(judge(first));
     }
-    let mut count = counted(&first.output);
+    let mut count = count_tests(&first.output);
     (count.failed, count.flaky) = (0, again.passed);
-    let mut note = remarks(&first.output);
+    let mut note = test_remarks(&first.output);
     for name in failed {
         note.push_str(&format!("  passed only when run again, alone: {name}\n"));
     }
@@ -292,22 +292,22 @@ fn slowest(output: &str) -> String {
 const SLOWEST: usize = 10;
 
 fn judge(Captured { success, output }: Captured) -> Outcome {
-    let mut count = counted(&output);
+    let mut count = count_tests(&output);
     // It did not build, or died before it could count.
     if !success && count.failed == 0 {
         count.failed = 1;
     }
-    let note = if count.failed > 0 { output } else { remarks(&output) };
+    let note = if count.failed > 0 { output } else { test_remarks(&output) };
     Outcome { count, note }
 }
 
 /// What was left out, and what took longest.
-fn remarks(output: &str) -> String {
+fn test_remarks(output: &str) -> String {
     skips(output).map(|line| format!("  {line}\n")).collect::<String>() + &slowest(output)
 }
 
 /// Sums the lines `test result: ok. 3 passed; 0 failed; 1 ignored; …`, and what tests left out.
-fn counted(output: &str) -> Count {
+fn count_tests(output: &str) -> Count {
     let left_out = skips(output).filter(|line| line.starts_with(SKIPPED_PART)).count();
     let mut count = Count { skipped: left_out as u64, ..Count::default() };
     for line in output.lines().filter_map(|line| line.strip_prefix("test result: ")) {
@@ -357,7 +357,7 @@ fn black_box() -> Result<Vec<String>> {
 }
 
 /// Whether the agents, servers, clients and tools are there.
-fn installed(steps: &mut Steps, offline: bool) -> bool {
+fn install_tools(steps: &mut Steps, offline: bool) -> bool {
     if offline && !install::is_current() {
         steps.run("end to end", || {
             Ok(Outcome {
@@ -480,8 +480,8 @@ mod tests {
     fn results_of_several_targets_are_summed() {
         let output = "running 2 tests\ntest result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
                       noise 7 passed\ntest result: FAILED. 3 passed; 4 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1s\n";
-        assert_eq!(counted(output), Count { passed: 5, failed: 4, skipped: 1, flaky: 0 });
-        assert_eq!(counted("test result: "), Count::default());
+        assert_eq!(count_tests(output), Count { passed: 5, failed: 4, skipped: 1, flaky: 0 });
+        assert_eq!(count_tests("test result: "), Count::default());
     }
 
     #[test]
@@ -526,7 +526,7 @@ mod tests {
     fn skipped_part_of_a_test_counts_as_a_skip() {
         let output = "skipped part of a::b: needs root\ntest a::b ... ok\ntest c ... ignored, slow\n\
                       test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured\n";
-        assert_eq!(counted(output), Count { passed: 1, failed: 0, skipped: 2, flaky: 0 });
+        assert_eq!(count_tests(output), Count { passed: 1, failed: 0, skipped: 2, flaky: 0 });
         let lines: Vec<&str> = skips(output).collect();
         assert_eq!(lines, ["skipped part of a::b: needs root", "test c ... ignored, slow"]);
         assert_eq!(skips("test d ... ignored, takes long\n").count(), 0);

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use crate::run::{capture, cargo, find, is_root, repository, say, succeed, target};
+use crate::run::{capture, cargo, find, is_root, print_text, repository, succeed, target};
 use crate::{dist, install};
 
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ pub fn main(options: &Options) -> Result<bool> {
     std::fs::copy(&made.package, root.join("tmp/agentsh.deb")).context("cannot copy the package")?;
     let captured = capture(&mut walk(&root, &options.only))?;
     let told = captured.output.lines().filter(|line| !line.trim().is_empty());
-    say(&told.map(|line| format!("{line}\n")).collect::<String>());
+    print_text(&told.map(|line| format!("{line}\n")).collect::<String>());
     if !options.keep {
         remove(&root)?;
     }

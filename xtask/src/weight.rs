@@ -30,7 +30,7 @@ pub fn main() -> Result<bool> {
         for (name, weight) in weights {
             let maximum = maxima.get(section).and_then(|section| section.get(name));
             let maximum = maximum.map_or_else(|| "none".to_owned(), u64::to_string);
-            run::say(&format!("{section} {name}: {weight} (maximum {maximum})\n"));
+            run::print_text(&format!("{section} {name}: {weight} (maximum {maximum})\n"));
         }
     }
     let faults = faults(&measured, &maxima);

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use agentsh_advisories::archive::is_zip;
-use agentsh_advisories::read::{Document, MAX_DOCUMENT, SIGNATURES, Tally, documents, each};
+use agentsh_advisories::read::{Document, MAX_DOCUMENT, SIGNATURES, Tally, documents, for_each_document};
 use agentsh_advisories::{Advisory, Database, DatabaseError, Package, deny};
 use agentsh_authoring::CommandContext;
 use agentsh_base::types::ServerId;
@@ -76,16 +76,16 @@ struct AdvisoryContext {
     home: PathBuf,
 }
 
-fn here() -> Result<AdvisoryContext, String> {
-    let place =
-        CommandContext::here().map_err(|error| format!("cannot find the current directory: {error}"))?;
+fn advisory_context() -> Result<AdvisoryContext, String> {
+    let place = CommandContext::from_environment()
+        .map_err(|error| format!("cannot find the current directory: {error}"))?;
     let policy = place.in_force().map_err(|error| error.render().trim_start_matches("error: ").to_owned())?;
     Ok(AdvisoryContext { places: places(&place), policy: policy.mcp.advisories, home: place.home })
 }
 
 /// After these sources were read.
 async fn here_with(sources: &[String]) -> Result<AdvisoryContext, String> {
-    let here = here()?;
+    let here = advisory_context()?;
     for source in sources {
         take(&here, source)
             .await
@@ -101,7 +101,7 @@ fn places(place: &CommandContext) -> Places {
 }
 
 async fn update(sources: Vec<String>, out: &mut dyn Write) -> Result<u8, String> {
-    let here = here()?;
+    let here = advisory_context()?;
     let named = !sources.is_empty();
     let of_policy = here.policy.sources.iter().map(|source| source.value.clone());
     let feeds = here.policy.status.iter().map(|feed| feed.value.source.clone());
@@ -136,7 +136,7 @@ async fn take(here: &AdvisoryContext, source: &str) -> Result<String, String> {
     let mut database = Database::create(&here.places.data).map_err(|error| error.to_string())?;
     let (mut count, mut unread, mut why) = (0, 0, None);
     for name in sources::names_of(here, source)? {
-        let file = sources::opened(here, &name).await?;
+        let file = sources::open_source(here, &name).await?;
         match take_file(here, &mut database, (source, &name), &file, now).await {
             Ok(tally) => {
                 count += tally.read;
@@ -172,14 +172,14 @@ async fn take_file(
     let length = file.metadata().map_err(|error| error.to_string())?.len();
     if length > MAX_DOCUMENT {
         let mut taking = database.begin(source, now).map_err(text)?;
-        let tally = each(file, |document| {
+        let tally = for_each_document(file, |document| {
             taking.add(&document, &deny::signed_by(&document, &[], &keys)).map_err(text)
         })?;
         taking.finish().map_err(text)?;
         return Ok(tally);
     }
     // A pipe has no length.
-    let bytes = sources::whole(file, MAX_DOCUMENT)?;
+    let bytes = sources::read_rest(file, MAX_DOCUMENT)?;
     let read = documents(&bytes)?;
     let unsigned = read.all.iter().find_map(|document| match document {
         Document::Deny(list, None) => Some(&list.name),
@@ -231,7 +231,7 @@ pub(super) async fn of_server(
     let packages = all.into_iter().filter(|((server, _), _)| server == id).flat_map(|(_, packages)| packages);
     let server = ServerId(id.to_owned());
     let asked = ServerPackages { server, scope: String::new(), packages: packages.collect(), host: None };
-    known_advisories::of(&places, policy, asked).await
+    known_advisories::find_advisories(&places, policy, asked).await
 }
 
 async fn list(sources: Vec<String>, as_json: bool, out: &mut dyn Write) -> Result<u8, String> {
@@ -245,7 +245,7 @@ async fn list(sources: Vec<String>, as_json: bool, out: &mut dyn Write) -> Resul
     for ((server, scope), packages) in inventory(&here.places).await? {
         let asked =
             ServerPackages { server: ServerId(server.clone()), scope: scope.clone(), packages, host: None };
-        let about = known_advisories::of(&here.places, &here.policy, asked).await?;
+        let about = known_advisories::find_advisories(&here.places, &here.policy, asked).await?;
         found.insert((server, scope), about);
     }
     let started = known.as_ref().map(Database::inventory).transpose().map_err(|error| error.to_string())?;
@@ -284,7 +284,7 @@ fn value_of(one: &Advisory) -> Value {
 fn print(
     found: &ByServer,
     unknown: &BTreeSet<(String, String)>,
-    kept: &[agentsh_advisories::Kept],
+    kept: &[agentsh_advisories::StoredSource],
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     for ((server, scope), list) in found {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 
 use super::fleet::FleetApprovals;
-use agentsh_approvals::{Asking, Item, SocketReply};
+use agentsh_approvals::{Item, SocketReply, SocketRequest};
 use agentsh_store::escape;
 use agentsh_store::words::ApprovalScope;
 use agentsh_terminal::output::{Context, Failure, OK, json, table};
@@ -105,7 +105,7 @@ async fn answer(
             let line = always.then(|| lasting(item, any_arguments)).transpose()?;
             decide(path, item, true, scope).await?;
             let until = if item.is_withheld() && !always { ", for the session" } else { "" };
-            writeln!(out, "approved: {}{until}", about(item))?;
+            writeln!(out, "approved: {}{until}", question_subject(item))?;
             if let Some(line) = line {
                 writeln!(out, "{line}")?;
             }
@@ -113,7 +113,7 @@ async fn answer(
         Verb::Deny { id } => {
             let (path, item) = find(&waiting, &id)?;
             decide(path, item, false, ApprovalScope::Session).await?;
-            writeln!(out, "denied: {}", about(item))?;
+            writeln!(out, "denied: {}", question_subject(item))?;
         }
     }
     Ok(OK)
@@ -167,12 +167,22 @@ async fn at_fleet(
         Verb::Approve { id, session, .. } => {
             let one = FleetApprovals::find(&waiting, &id)?;
             fleet.answer(one, true, if session { "session" } else { "once" }).await?;
-            writeln!(out, "approved: {} on {}", about(&one.item), escape::line(&one.waiting.host_name))?;
+            writeln!(
+                out,
+                "approved: {} on {}",
+                question_subject(&one.item),
+                escape::line(&one.waiting.host_name)
+            )?;
         }
         Verb::Deny { id } => {
             let one = FleetApprovals::find(&waiting, &id)?;
             fleet.answer(one, false, "session").await?;
-            writeln!(out, "denied: {} on {}", about(&one.item), escape::line(&one.waiting.host_name))?;
+            writeln!(
+                out,
+                "denied: {} on {}",
+                question_subject(&one.item),
+                escape::line(&one.waiting.host_name)
+            )?;
         }
     }
     Ok(OK)
@@ -186,7 +196,7 @@ fn call(item: &Item) -> String {
     }
 }
 
-fn about(item: &Item) -> String {
+fn question_subject(item: &Item) -> String {
     let name = escape::line(&item.name);
     match (&item.host, &item.path) {
         (Some(_), _) => format!("connections to '{name}'"),
@@ -199,7 +209,7 @@ fn about(item: &Item) -> String {
 async fn waiting(state: &Path, err: &mut dyn Write) -> Result<Vec<(PathBuf, Item)>, Failure> {
     let mut found = Vec::new();
     for path in agentsh_approvals::sockets(state) {
-        match agentsh_approvals::ask(&path, &Asking::List).await {
+        match agentsh_approvals::ask(&path, &SocketRequest::List).await {
             None => {}
             Some(Ok(SocketReply::Waiting(items))) => {
                 found.extend(items.into_iter().map(|item| (path.clone(), item)));
@@ -224,7 +234,7 @@ fn find<'w>(waiting: &'w [(PathBuf, Item)], id: &str) -> Result<(&'w Path, &'w I
 }
 
 async fn decide(path: &Path, item: &Item, approve: bool, scope: ApprovalScope) -> Result<(), Failure> {
-    let asking = Asking::Answer { id: item.id.clone(), approve, scope };
+    let asking = SocketRequest::Answer { id: item.id.clone(), approve, scope };
     match agentsh_approvals::ask(path, &asking).await {
         Some(Ok(SocketReply::Answered(true))) => Ok(()),
         Some(Ok(SocketReply::Refused(why))) => Err(Failure::Failed(why)),
@@ -285,7 +295,7 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
 
 /// Writes down what lasts.
 fn lasting(item: &Item, any_arguments: bool) -> Result<String, Failure> {
-    let place = agentsh_authoring::CommandContext::here();
+    let place = agentsh_authoring::CommandContext::from_environment();
     let place = place.map_err(|error| Failure::Failed(format!("cannot save it: {error}")))?;
     agentsh_approvals::remember(&place.config_home, item, any_arguments).map_err(Failure::Failed)
 }

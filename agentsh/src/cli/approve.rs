@@ -69,7 +69,7 @@ fn read(path: &PathBuf) -> std::io::Result<String> {
 const PEM: &str = "-----BEGIN ";
 
 fn parse(text: &str) -> Option<Value> {
-    let json = || serde_json::from_str(&json::plain(text)).ok();
+    let json = || serde_json::from_str(&json::blank_comments(text)).ok();
     let toml = || serde_json::to_value(text.parse::<toml::Table>().ok()?).ok();
     json().or_else(toml)
 }

@@ -71,7 +71,7 @@ fn call(args: &CallArgs, out: &mut dyn Write) -> Result<u8, Failure> {
             let text = |name: &str| tool[name].as_str().unwrap_or_default().to_owned();
             let about = text("description");
             let about = about.lines().next().unwrap_or_default();
-            written(writeln!(out, "{}\t{}", escape::line(&text("name")), escape::line(about)))?;
+            check_written(writeln!(out, "{}\t{}", escape::line(&text("name")), escape::line(about)))?;
         }
         return Ok(OK);
     };
@@ -98,19 +98,19 @@ fn arguments(text: &str) -> Result<Value, Failure> {
 /// Texts as they are, or everything as one line of JSON.
 fn show(result: &Value, whole: bool, out: &mut dyn Write) -> Result<u8, Failure> {
     if whole {
-        written(writeln!(out, "{result}"))?;
+        check_written(writeln!(out, "{result}"))?;
     } else {
         for block in result["content"].as_array().into_iter().flatten() {
             match block["text"].as_str() {
-                Some(text) => written(writeln!(out, "{text}"))?,
-                None => written(writeln!(out, "{block}"))?,
+                Some(text) => check_written(writeln!(out, "{text}"))?,
+                None => check_written(writeln!(out, "{block}"))?,
             }
         }
     }
     Ok(if result["isError"] == json!(true) { NO } else { OK })
 }
 
-fn written(result: io::Result<()>) -> Result<(), Failure> {
+fn check_written(result: io::Result<()>) -> Result<(), Failure> {
     result.map_err(|error| Failure::Failed(format!("cannot write the answer: {error}")))
 }
 
@@ -157,7 +157,7 @@ impl Client {
 
     fn send(&mut self, message: &Value) -> Result<(), Failure> {
         let sent = self.stream.get_mut().write_all(format!("{message}\n").as_bytes());
-        sent.map_err(|error| gone(&error))
+        sent.map_err(|error| connection_failure(&error))
     }
 
     fn request(&mut self, method: &str, params: &Value) -> Result<Value, Failure> {
@@ -187,9 +187,12 @@ impl Client {
 
     fn message(&mut self) -> Result<Value, Failure> {
         let mut line = String::new();
-        let read = (&mut self.stream).take(MAX_ANSWER).read_line(&mut line).map_err(|error| gone(&error))?;
+        let read = (&mut self.stream)
+            .take(MAX_ANSWER)
+            .read_line(&mut line)
+            .map_err(|error| connection_failure(&error))?;
         if read == 0 {
-            return Err(gone(&io::ErrorKind::BrokenPipe.into()));
+            return Err(connection_failure(&io::ErrorKind::BrokenPipe.into()));
         }
         if read as u64 == MAX_ANSWER && !line.ends_with('\n') {
             let most = MAX_ANSWER >> 20;
@@ -200,7 +203,7 @@ impl Client {
 }
 
 /// A session that wants nothing of it closes the connection, maybe before it has read what was sent.
-fn gone(error: &io::Error) -> Failure {
+fn connection_failure(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Failure::Refused(
             "the session does not know this server, or closed the connection: `agentsh why` and the report say more".into(),

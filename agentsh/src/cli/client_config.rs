@@ -69,7 +69,7 @@ pub fn wrap(args: &WrapArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let changed = if args.undo {
         args.client.without_agentsh(&before, &path)
     } else {
-        args.client.wrapped(&before, &path, &own_path()?)
+        args.client.wrap_servers(&before, &path, &own_path()?)
     };
     let changed = changed.map_err(|error| Failure::Failed(error.to_string()))?;
     for (id, why) in &changed.left {

@@ -14,7 +14,7 @@ use crate::session::run::{Request, run as run_session};
 use crate::session::run_error::exit_code_of;
 use agentsh_terminal::exit;
 use agentsh_trials::demo::facts::{DemoFacts, FACTS_FILE, HOSTILE};
-use agentsh_trials::demo::{AGENT_VERB, Ended, agent as scripted, perform, server as bundled, show};
+use agentsh_trials::demo::{AGENT_VERB, RunEnd, agent as scripted, perform, server as bundled, show};
 
 use super::{fail, on_one_thread};
 
@@ -84,7 +84,7 @@ async fn run_prepared(root: &Path) -> Result<u8, (u8, String)> {
         ..Request::default()
     };
     let outcome = run_session(request).await.map_err(|error| (exit_code_of(&error), error.to_string()))?;
-    let ended = Ended { session: outcome.session.facts.id, exit_code: outcome.exit_code };
+    let ended = RunEnd { session: outcome.session.facts.id, exit_code: outcome.exit_code };
     let text = serde_json::to_vec(&ended).map_err(|error| io(error.into()))?;
     std::fs::write(root.join("ended.json"), text).map_err(io)?;
     Ok(outcome.exit_code)

@@ -12,7 +12,7 @@ const EXAMPLES: &str = include_str!("examples.txt");
 const OF_OTHERS: usize = 4;
 
 /// Width of an ordinary terminal without two spaces of indentation.
-const ROOM: usize = 78;
+const MAX_COLUMNS: usize = 78;
 
 /// The examples, each with the words of its verb.
 pub(super) struct Examples(Vec<(String, &'static str)>);
@@ -20,14 +20,14 @@ pub(super) struct Examples(Vec<(String, &'static str)>);
 /// The command line with its examples.
 pub(super) fn add(command: Command) -> Command {
     let examples = Examples::of_all(&command);
-    below(command, "", &examples)
+    add_examples_below(command, "", &examples)
 }
 
-fn below(mut command: Command, words: &str, examples: &Examples) -> Command {
+fn add_examples_below(mut command: Command, words: &str, examples: &Examples) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|inner| inner.get_name().to_owned()).collect();
     for name in names {
         let inside = if words.is_empty() { name.clone() } else { format!("{words} {name}") };
-        command = command.mut_subcommand(&name, |inner| below(inner, &inside, examples));
+        command = command.mut_subcommand(&name, |inner| add_examples_below(inner, &inside, examples));
     }
     let lines = examples.of(words);
     if lines.is_empty() {
@@ -35,7 +35,7 @@ fn below(mut command: Command, words: &str, examples: &Examples) -> Command {
     }
     let mut text = paint(HEADING, "Examples:");
     // Next to the commands where a terminal has room for all of them, else below each.
-    let is_beside = lines.iter().all(|line| line.len() <= ROOM);
+    let is_beside = lines.iter().all(|line| line.len() <= MAX_COLUMNS);
     for line in lines {
         text.push_str("\n  ");
         match line.split_once(" #") {
@@ -100,7 +100,7 @@ mod tests {
 
     use clap::CommandFactory;
 
-    use super::super::{Arguments, whole};
+    use super::super::{Arguments, full_command};
     use super::*;
 
     /// Splits as a shell does: quotes of one kind, no comment, nothing after a pipe.
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn every_verb_has_examples_and_every_example_is_a_command_line() {
         let mut verbs = Vec::new();
-        visit(&whole(), "", &mut verbs);
-        let examples = Examples::of_all(&whole());
+        visit(&full_command(), "", &mut verbs);
+        let examples = Examples::of_all(&full_command());
         let without: Vec<&String> = verbs.iter().filter(|verb| examples.of(verb).is_empty()).collect();
         assert!(without.is_empty(), "give these a line in cli/examples.txt: {without:?}");
         for (verb, example) in &examples.0 {
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn help_shows_examples() {
-        let mut command = add(whole());
+        let mut command = add(full_command());
         let run = command.find_subcommand_mut("run").unwrap();
         assert!(run.render_help().to_string().contains("Examples:\n  agentsh run claude\n"));
         let mcp = command.find_subcommand_mut("mcp").unwrap();

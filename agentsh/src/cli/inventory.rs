@@ -66,7 +66,7 @@ pub async fn answer(
             vec![
                 kept.server.clone(),
                 name.to_owned(),
-                listed.map_or("", |listed| word(listed.risk)).to_owned(),
+                listed.map_or("", |listed| risk_name(listed.risk)).to_owned(),
                 context.time(&time(tool.first_seen)),
                 context.time(&time(tool.last_seen)),
                 tool.calls.to_string(),
@@ -127,7 +127,7 @@ impl Row<'_> {
         json!({
             "server": kept.server, "tool": name, "project": kept.project,
             "title": listed.and_then(|listed| listed.title.as_deref()),
-            "risk": listed.map_or_else(|| word(of_name(name, Names::default())), |listed| word(listed.risk)),
+            "risk": listed.map_or_else(|| risk_name(of_name(name, Names::default())), |listed| risk_name(listed.risk)),
             "annotations": listed.and_then(|listed| listed.annotations.as_ref()),
             "current_hash": listed.map(|listed| listed.hash.as_str()), "pinned_hash": pinned_hash,
             "first_seen": time(tool.first_seen), "last_seen": time(tool.last_seen), "calls": tool.calls,
@@ -136,7 +136,7 @@ impl Row<'_> {
     }
 }
 
-fn word(risk: Risk) -> &'static str {
+fn risk_name(risk: Risk) -> &'static str {
     match risk {
         Risk::Low => "low",
         Risk::Medium => "medium",

@@ -31,7 +31,7 @@ fn make(args: &ManArgs, command: &Command, out: &mut dyn Write) -> Result<u8, Fa
                 Failure::Failed(format!("cannot write {}: {error}", directory.display()))
             };
             std::fs::create_dir_all(directory).map_err(failed)?;
-            let written = below(command, "", directory, &examples).map_err(failed)?;
+            let written = write_pages(command, "", directory, &examples).map_err(failed)?;
             writeln!(out, "{written} pages in {}", directory.display())?;
         }
     }
@@ -39,12 +39,17 @@ fn make(args: &ManArgs, command: &Command, out: &mut dyn Write) -> Result<u8, Fa
 }
 
 /// The page of a verb and those below it. Gives their number.
-fn below(command: &Command, words: &str, directory: &Path, examples: &Examples) -> std::io::Result<usize> {
+fn write_pages(
+    command: &Command,
+    words: &str,
+    directory: &Path,
+    examples: &Examples,
+) -> std::io::Result<usize> {
     let name = format!("agentsh {words}").trim().replace(' ', "-");
     std::fs::write(directory.join(format!("{name}.1")), page(command, words, examples)?)?;
     let mut written = 1;
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
-        written += below(inner, format!("{words} {}", inner.get_name()).trim(), directory, examples)?;
+        written += write_pages(inner, format!("{words} {}", inner.get_name()).trim(), directory, examples)?;
     }
     Ok(written)
 }

@@ -6,7 +6,9 @@ use crate::session::mcp_run;
 
 use super::flags::FlagArgs;
 use super::run::{Network, TierName};
-use super::{answered, approve, client_config, ended, fail, inventory, mcp_query, pins, printed, profile};
+use super::{
+    approve, client_config, ended, fail, inventory, mcp_query, pins, profile, run_and_print, run_with_context,
+};
 use agentsh_terminal::style;
 
 #[derive(Debug, Args)]
@@ -69,15 +71,17 @@ struct ServerArgs {
 
 pub async fn run(args: McpArgs) -> u8 {
     match args.verb {
-        Verb::Pins(args) => answered(async |c, out, err| pins::answer(&args.verb, c, out, err).await).await,
-        Verb::Approve(args) => printed(|out, _| approve::answer(&args, &mut style::prose(out))),
+        Verb::Pins(args) => {
+            run_with_context(async |c, out, err| pins::answer(&args.verb, c, out, err).await).await
+        }
+        Verb::Approve(args) => run_and_print(|out, _| approve::answer(&args, &mut style::prose(out))),
         Verb::Inventory(args) => {
-            answered(async |c, out, err| inventory::answer(&args, c, out, err).await).await
+            run_with_context(async |c, out, err| inventory::answer(&args, c, out, err).await).await
         }
         Verb::Query(query) => {
-            answered(async |c, out, err| mcp_query::answer(&query, c, out, err).await).await
+            run_with_context(async |c, out, err| mcp_query::answer(&query, c, out, err).await).await
         }
-        Verb::Wrap(args) => printed(|out, _| client_config::wrap(&args, out)),
+        Verb::Wrap(args) => run_and_print(|out, _| client_config::wrap(&args, out)),
         Verb::Run(args) => {
             let args = match with_profile(args) {
                 Ok(args) => args,

@@ -51,13 +51,13 @@ pub async fn answer(
             if let Some(which) = &filter.session {
                 wanted.session = fleet.session(which).await?.session.parse().map(SessionId).ok();
             }
-            fleet.listed(query, filter.wide, &wanted, context).await?
+            fleet.list_events(query, filter.wide, &wanted, context).await?
         }
         None => {
             let mut reader = Reader::open(&context.state_dir).await?;
             let wanted = filter.resolve(query, context.now, reader.as_mut()).await?;
             match reader {
-                Some(mut reader) => listed(query, filter.wide, &wanted, context, &mut reader).await?,
+                Some(mut reader) => list_events(query, filter.wide, &wanted, context, &mut reader).await?,
                 None => {
                     Listed { head: head(query).to_vec(), rows: Vec::new(), json: Value::Array(Vec::new()) }
                 }
@@ -143,7 +143,7 @@ pub(super) fn head(query: &Query) -> &'static [&'static str] {
     }
 }
 
-pub(super) async fn listed(
+pub(super) async fn list_events(
     query: &Query,
     wide: bool,
     filter: &EventFilter,
@@ -178,7 +178,7 @@ pub(super) async fn listed(
             ]
         }),
         Query::Calls(_) => Listed::new(head(query), reader.calls(filter).await?, |call| {
-            let action = call.shown().unwrap_or_else(|| "none".to_owned());
+            let action = call.outcome_word().unwrap_or_else(|| "none".to_owned());
             vec![
                 context.time(&call.time),
                 call.server_id,
@@ -195,7 +195,7 @@ pub(super) async fn listed(
             let documented = documented::events(filter, reader).await?;
             let found = match documented {
                 Some(found) => found,
-                None => whole(&reader.events(filter).await?),
+                None => records_as_json(&reader.events(filter).await?),
             };
             Listed::new(head(query), found, |event| {
                 let mut rest = event.clone();
@@ -216,7 +216,7 @@ pub(super) async fn listed(
             let mut found = Vec::new();
             for kind in ["mcp_exfil_detected", "mcp_content_detected"] {
                 let filter = EventFilter { kind: Some(kind.to_owned()), ..filter.clone() };
-                found.extend(whole(&reader.events(&filter).await?));
+                found.extend(records_as_json(&reader.events(&filter).await?));
             }
             found.sort_by_key(|event| (field(event, "time"), event.get("seq").and_then(Value::as_u64)));
             Listed::new(head(query), found, |event| {
@@ -225,7 +225,7 @@ pub(super) async fn listed(
                 let mut row = vec![context.time(&text("time"))];
                 row.extend(["server_id", "tool_name", "action", "severity", "detector"].map(text));
                 row.push(if source == "/" { String::new() } else { source });
-                row.extend([text("destination"), decoded(&event), text("context")]);
+                row.extend([text("destination"), decode_body(&event), text("context")]);
                 row
             })
         }
@@ -233,7 +233,7 @@ pub(super) async fn listed(
 }
 
 /// As `--json` prints them.
-fn whole(records: &[Record]) -> Vec<Value> {
+fn records_as_json(records: &[Record]) -> Vec<Value> {
     records.iter().map(Record::to_json).collect()
 }
 
@@ -241,7 +241,7 @@ fn field(event: &Value, name: &str) -> String {
     event.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-fn decoded(body: &Value) -> String {
+fn decode_body(body: &Value) -> String {
     let steps = body.get("decoded").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     steps.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" > ")
 }

@@ -150,7 +150,7 @@ enum Verb {
 }
 
 /// The command line with the arguments of every verb.
-fn whole() -> Command {
+fn full_command() -> Command {
     let mut command = Arguments::command();
     command.build();
     command
@@ -172,8 +172,8 @@ pub fn main() -> ExitCode {
         Some(agentsh_approvals::guarded_terminal::VERB) => {
             return agentsh_approvals::guarded_terminal::main().into();
         }
-        Some(setup::PROBE_VERB) => return setup::inside().into(),
-        Some(doctor::PROBE_VERB) => return doctor::inside().into(),
+        Some(setup::PROBE_VERB) => return setup::run_inside().into(),
+        Some(doctor::PROBE_VERB) => return doctor::run_inside().into(),
         Some(SESSION_VERB) => return demo::session().into(),
         Some(SERVER_VERB) => return demo::server().into(),
         Some(AGENT_VERB) => return demo::agent().into(),
@@ -181,7 +181,7 @@ pub fn main() -> ExitCode {
     }
     let matches = match Arguments::command().try_get_matches_from(command_line()) {
         Err(error) if matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand) => {
-            help::on_one_screen(examples::add(whole())).try_get_matches_from(command_line())
+            help::on_one_screen(examples::add(full_command())).try_get_matches_from(command_line())
         }
         matches => matches,
     };
@@ -206,9 +206,11 @@ pub fn main() -> ExitCode {
         Verb::Man(args) => {
             man::run(&args, Arguments::command(), &mut anstream::stdout(), &mut style::stderr())
         }
-        Verb::Setup(args) => printed(|out, _| setup::run(&args, out)),
+        Verb::Setup(args) => run_and_print(|out, _| setup::run(&args, out)),
         Verb::Call(args) => call::run(&args, &mut anstream::stdout(), &mut style::stderr()),
-        Verb::Approvals(args) => recorded(async |c, out, err| approvals::run(args, c, out, err).await),
+        Verb::Approvals(args) => {
+            run_on_one_thread(async |c, out, err| approvals::run(args, c, out, err).await)
+        }
         Verb::Advisories(args) => {
             on_one_thread(advisories::run(args, &mut anstream::stdout(), &mut style::stderr()))
         }
@@ -216,22 +218,26 @@ pub fn main() -> ExitCode {
         Verb::Policy(args) => on_one_thread(policy_verb(&args)),
         Verb::Run(args) => on_one_thread(run::run(args, &was_interrupted)),
         Verb::Mcp(args) => on_one_thread(mcp::run(args)),
-        Verb::Enable(args) => printed(|out, _| shim::enable(&args, &mut style::prose(out))),
-        Verb::Disable(args) => printed(|out, _| shim::disable(&args, &mut style::prose(out))),
-        Verb::Status => printed(|out, _| shim::status(&mut style::prose(out))),
+        Verb::Enable(args) => run_and_print(|out, _| shim::enable(&args, &mut style::prose(out))),
+        Verb::Disable(args) => run_and_print(|out, _| shim::disable(&args, &mut style::prose(out))),
+        Verb::Status => run_and_print(|out, _| shim::status(&mut style::prose(out))),
         Verb::Shim { name, args } => shim::run(&name, &args).unwrap_or_else(|error| fail(&error)),
-        Verb::ClientConfig(args) => printed(|out, _| client_config::answer(&args, out)),
-        Verb::Profile(args) => printed(|out, err| profile::answer(&args, out, err)),
+        Verb::ClientConfig(args) => run_and_print(|out, _| client_config::answer(&args, out)),
+        Verb::Profile(args) => run_and_print(|out, err| profile::answer(&args, out, err)),
         Verb::Login(args) => on_one_thread(login::login(args, &mut anstream::stdout(), &mut style::stderr())),
         Verb::Logout(args) => on_one_thread(login::logout(args)),
         Verb::Proxy(args) => on_one_thread(proxy::run(args)),
         Verb::Gateway(args) => on_one_thread(gateway::run(args)),
-        Verb::Report(args) => recorded(async |c, out, err| report::run(args, c, out, err).await),
-        Verb::Sessions(args) => recorded(async |c, out, err| sessions::list(&args, c, out, err).await),
-        Verb::Receipt(args) => recorded(async |c, out, err| receipt::answer(&args, c, out, err).await),
+        Verb::Report(args) => run_on_one_thread(async |c, out, err| report::run(args, c, out, err).await),
+        Verb::Sessions(args) => {
+            run_on_one_thread(async |c, out, err| sessions::list(&args, c, out, err).await)
+        }
+        Verb::Receipt(args) => {
+            run_on_one_thread(async |c, out, err| receipt::answer(&args, c, out, err).await)
+        }
         Verb::Review(args) => review::run(&args, &mut anstream::stdout(), &mut style::stderr()),
         Verb::Undo(args) => undo::run(&args),
-        Verb::Events(args) => recorded(async |c, out, err| events::run(args, c, out, err).await),
+        Verb::Events(args) => run_on_one_thread(async |c, out, err| events::run(args, c, out, err).await),
         Verb::Scan(args) => on_one_thread(async {
             let done = scan::run(args, &mut anstream::stdout(), &mut style::stderr()).await;
             finish(done, &mut style::stderr())
@@ -239,7 +245,7 @@ pub fn main() -> ExitCode {
         Verb::Registry(args) => on_one_thread(async {
             finish(registry::run(args, &mut anstream::stdout()).await, &mut style::stderr())
         }),
-        Verb::Fleet(args) => recorded(async |c, out, err| fleet::run(args, c, out, err).await),
+        Verb::Fleet(args) => run_on_one_thread(async |c, out, err| fleet::run(args, c, out, err).await),
         Verb::Doctor(args) => on_one_thread(doctor::run(args)),
         Verb::VetUrl(args) => {
             on_one_thread(vet_url::run(args, &mut anstream::stdout(), &mut style::stderr()))
@@ -254,8 +260,8 @@ pub fn main() -> ExitCode {
 
 /// Whether the verb starts a sandbox: `run`, the name of an agent in its place, `mcp run`.
 fn starts_a_sandbox() -> bool {
-    match init::word(1) {
-        Some("mcp") => init::word(2) == Some("run"),
+    match init::argument(1) {
+        Some("mcp") => init::argument(2) == Some("run"),
         word => word.is_some_and(|word| word == "run" || help::is_agent(word)),
     }
 }
@@ -302,14 +308,14 @@ pub fn on_one_thread(verb: impl Future<Output = u8>) -> u8 {
 }
 
 /// What a verb prints, and its exit status.
-fn printed(verb: impl FnOnce(&mut dyn Write, &mut dyn Write) -> Result<u8, Failure>) -> u8 {
+fn run_and_print(verb: impl FnOnce(&mut dyn Write, &mut dyn Write) -> Result<u8, Failure>) -> u8 {
     let mut err = style::stderr();
     let done = verb(&mut anstream::stdout(), &mut err);
     finish(done, &mut err)
 }
 
 /// The same of a verb that reads the record, or answers at the width of the terminal.
-async fn answered(
+async fn run_with_context(
     verb: impl AsyncFnOnce(&Context, &mut dyn Write, &mut dyn Write) -> Result<u8, Failure>,
 ) -> u8 {
     let mut err = style::stderr();
@@ -320,8 +326,10 @@ async fn answered(
     finish(done, &mut err)
 }
 
-fn recorded(verb: impl AsyncFnOnce(&Context, &mut dyn Write, &mut dyn Write) -> Result<u8, Failure>) -> u8 {
-    on_one_thread(answered(verb))
+fn run_on_one_thread(
+    verb: impl AsyncFnOnce(&Context, &mut dyn Write, &mut dyn Write) -> Result<u8, Failure>,
+) -> u8 {
+    on_one_thread(run_with_context(verb))
 }
 
 fn completions(shell: clap_complete::Shell) -> u8 {
@@ -343,7 +351,7 @@ fn bridge(id: &str) -> u8 {
 }
 
 async fn policy_verb(args: &policy::PolicyArgs) -> u8 {
-    match agentsh_authoring::CommandContext::here() {
+    match agentsh_authoring::CommandContext::from_environment() {
         Ok(place) => policy::run(args, &place, &mut anstream::stdout(), &mut style::stderr()).await,
         Err(error) => fail(&format!("cannot find the current directory: {error}")),
     }

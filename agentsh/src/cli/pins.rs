@@ -12,7 +12,7 @@ use self::difference::Difference;
 use agentsh_agents::trees;
 use agentsh_base::types::ServerId;
 use agentsh_store::{Candidate, Pin, PinState, PinStore, TrustedBy, WhichInterface, escape};
-use agentsh_terminal::output::{Context, Failure, OK, json, named, table};
+use agentsh_terminal::output::{Context, Failure, OK, json, list_of_ids, table};
 
 #[derive(Clone, Debug, Args)]
 pub struct PinsArgs {
@@ -23,21 +23,21 @@ pub struct PinsArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum PinsVerb {
     /// List the pinned programs of servers, and their tools, prompts, resources and instructions
-    List(Which),
+    List(PinSelection),
     /// Accept a server's program, or an offered tool, prompt or resource, that was refused because it changed
     Trust {
         #[command(flatten)]
-        which: Which,
+        which: PinSelection,
         /// Only if the digest of the program, or the hash of --tool, is this one; with or without `sha256:`
         #[arg(long, value_name = "DIGEST")]
         hash: Option<String>,
     },
     /// Show what changed in a server's program or in what it offers
-    Diff(Which),
+    Diff(PinSelection),
     /// Forget pins, so that the next start pins again
     Reset {
         #[command(flatten)]
-        which: Which,
+        which: PinSelection,
         /// The pins of all servers
         #[arg(long)]
         all: bool,
@@ -45,7 +45,7 @@ pub enum PinsVerb {
 }
 
 #[derive(Clone, Debug, Default, Args)]
-pub struct Which {
+pub struct PinSelection {
     /// Only this server
     #[arg(long, value_name = "ID")]
     pub server: Option<String>,
@@ -91,7 +91,7 @@ pub async fn answer(
     | PinsVerb::Diff(which)
     | PinsVerb::Reset { which, .. }) = verb;
     let store = PinStore::new(&context.state_dir);
-    let which = &which.known(&store).await?;
+    let which = &which.resolve_names(&store).await?;
     match verb {
         PinsVerb::List(_) => list(&store, which, context, out, err).await?,
         PinsVerb::Trust { hash, .. } => trust(&store, which, hash.as_deref(), out).await?,
@@ -103,7 +103,7 @@ pub async fn answer(
 
 async fn list(
     store: &PinStore,
-    which: &Which,
+    which: &PinSelection,
     context: &Context,
     out: &mut dyn Write,
     err: &mut dyn Write,
@@ -117,9 +117,9 @@ async fn list(
         .chain(never_trusted(&pins, &candidates).filter(|one| which.names(one.server_id, one.scope)))
         .filter(|_| !which.is_offered())
         .collect();
-    let offered = offered::listed(store, which).await?;
+    let offered = offered::list_interface_pins(store, which).await?;
     if which.json {
-        return both(out, &programs, &offered);
+        return print_pins(out, &programs, &offered);
     }
     if programs.is_empty() && offered.is_empty() {
         writeln!(err, "nothing is pinned; a server's first start and its first listing pin it")?;
@@ -129,7 +129,7 @@ async fn list(
         let name = format!("{} {}", pin.program, pin.identity);
         let at = pin.trusted_at.map(|at| context.time(at)).unwrap_or_default();
         let (hash, refused) = (context.hash(pin.digest), context.hash(pin.refused_digest));
-        row([&pin.server_id.0, pin.scope, pin.kind, &name, &hash, &at, by(pin.trusted_by), &refused])
+        row([&pin.server_id.0, pin.scope, pin.kind, &name, &hash, &at, trusted_by(pin.trusted_by), &refused])
     });
     let rows = rows.chain(offered.iter().map(|one| one.row(context)));
     table(out, context, &head, rows.collect()).map(|_| ())
@@ -139,12 +139,16 @@ fn row(cells: [&str; 8]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
-fn by(trusted: Option<TrustedBy>) -> &'static str {
+fn trusted_by(trusted: Option<TrustedBy>) -> &'static str {
     trusted.map_or("nobody", TrustedBy::as_str)
 }
 
 /// Prints the pins of programs and of interfaces.
-fn both(out: &mut dyn Write, programs: &[impl Serialize], offered: &[impl Serialize]) -> Result<(), Failure> {
+fn print_pins(
+    out: &mut dyn Write,
+    programs: &[impl Serialize],
+    offered: &[impl Serialize],
+) -> Result<(), Failure> {
     let values = programs.iter().map(serde_json::to_value).chain(offered.iter().map(serde_json::to_value));
     json(out, &values.collect::<Result<Vec<_>, _>>().map_err(std::io::Error::other)?)
 }
@@ -189,7 +193,7 @@ fn never_trusted<'a>(pins: &'a [Pin], candidates: &'a [Candidate]) -> impl Itera
 
 async fn trust(
     store: &PinStore,
-    which: &Which,
+    which: &PinSelection,
     hash: Option<&str>,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
@@ -220,14 +224,14 @@ async fn trust(
     Ok(())
 }
 
-async fn diff(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<(), Failure> {
+async fn diff(store: &PinStore, which: &PinSelection, out: &mut dyn Write) -> Result<(), Failure> {
     let mut differences = Vec::new();
     let changed = offered::Change::all(store, which).await?;
     for candidate in candidates(store, which).await? {
         differences.push(Difference::of(store, candidate).await?);
     }
     if which.json {
-        return both(out, &differences, &changed);
+        return print_pins(out, &differences, &changed);
     }
     if differences.is_empty() && changed.is_empty() {
         writeln!(out, "no difference: nothing was refused")?;
@@ -241,7 +245,12 @@ async fn diff(store: &PinStore, which: &Which, out: &mut dyn Write) -> Result<()
     Ok(())
 }
 
-async fn reset(store: &PinStore, which: &Which, all: bool, out: &mut dyn Write) -> Result<(), Failure> {
+async fn reset(
+    store: &PinStore,
+    which: &PinSelection,
+    all: bool,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     if which.server.is_none() && !all {
         return Err(Failure::Usage("reset needs --server ID, or --all to forget every pin".to_owned()));
     }
@@ -261,7 +270,7 @@ async fn reset(store: &PinStore, which: &Which, all: bool, out: &mut dyn Write) 
     Ok(())
 }
 
-async fn candidates(store: &PinStore, which: &Which) -> Result<Vec<Candidate>, Failure> {
+async fn candidates(store: &PinStore, which: &PinSelection) -> Result<Vec<Candidate>, Failure> {
     if which.is_offered() {
         return Ok(Vec::new());
     }
@@ -270,12 +279,12 @@ async fn candidates(store: &PinStore, which: &Which) -> Result<Vec<Candidate>, F
     Ok(found)
 }
 
-impl Which {
+impl PinSelection {
     /// With the whole name of what is named: a skill or plugin also goes by its name without the place, if only one does.
     ///
     /// # Errors
     /// When a named server has neither a pin nor a refused state.
-    async fn known(&self, store: &PinStore) -> Result<Self, Failure> {
+    async fn resolve_names(&self, store: &PinStore) -> Result<Self, Failure> {
         let Some(server) = &self.server else { return Ok(self.clone()) };
         let ids = store.servers().await?;
         if ids.contains(server) {
@@ -292,7 +301,7 @@ impl Which {
                 return Err(Failure::Usage(text));
             }
         }
-        let text = format!("no server '{server}' has a pin or was refused; there {}", named(&ids));
+        let text = format!("no server '{server}' has a pin or was refused; there {}", list_of_ids(&ids));
         Err(Failure::No(text))
     }
 
@@ -361,8 +370,8 @@ mod tests {
         (status, agentsh_terminal::output::without_colour(out))
     }
 
-    fn fs() -> Which {
-        Which { server: Some("fs".to_owned()), ..Which::default() }
+    fn fs() -> PinSelection {
+        PinSelection { server: Some("fs".to_owned()), ..PinSelection::default() }
     }
 
     /// Times are not the same twice.
@@ -391,9 +400,9 @@ mod tests {
             assert!(text.contains(expected), "{expected:?} in {text}");
         }
         assert!(!text.contains('\u{1b}'));
-        let (_, text) = ask(PinsVerb::Diff(Which { json: true, ..fs() }), dir.path()).await;
+        let (_, text) = ask(PinsVerb::Diff(PinSelection { json: true, ..fs() }), dir.path()).await;
         insta::assert_json_snapshot!("pins_diff", without_times(&text));
-        let (_, text) = ask(PinsVerb::List(Which { json: true, ..fs() }), dir.path()).await;
+        let (_, text) = ask(PinsVerb::List(PinSelection { json: true, ..fs() }), dir.path()).await;
         insta::assert_json_snapshot!("pins_list", without_times(&text));
     }
 
@@ -428,13 +437,13 @@ mod tests {
         };
         let (one, texts) = pinned(".claude/skills");
         store.trust(&one, &texts, TrustedBy::FirstUse).await.unwrap();
-        let which = Which { server: Some("skill:x".to_owned()), ..Which::default() };
+        let which = PinSelection { server: Some("skill:x".to_owned()), ..PinSelection::default() };
         let (status, text) = ask(PinsVerb::List(which.clone()), dir.path()).await;
         assert!(status == OK && text.contains("skill:x@.claude/skills"), "{text}");
         // It was never trusted, but is listed as well.
         let (two, texts) = pinned(".codex/skills");
         store.refuse(&two, &texts).await.unwrap();
-        let (_, text) = ask(PinsVerb::List(Which::default()), dir.path()).await;
+        let (_, text) = ask(PinsVerb::List(PinSelection::default()), dir.path()).await;
         assert!(text.contains("skill:x@.codex/skills") && text.contains("nobody"), "{text}");
         let (status, text) = ask(PinsVerb::Trust { which, hash: None }, dir.path()).await;
         assert!(status == 2 && text.contains("--server 'skill:x@.codex/skills'"), "{text}");
@@ -444,8 +453,8 @@ mod tests {
     async fn incomplete_and_unbuilt_questions_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         for verb in [
-            PinsVerb::Trust { which: Which::default(), hash: None },
-            PinsVerb::Reset { which: Which::default(), all: false },
+            PinsVerb::Trust { which: PinSelection::default(), hash: None },
+            PinsVerb::Reset { which: PinSelection::default(), all: false },
         ] {
             let (status, text) = ask(verb, dir.path()).await;
             assert!(status == 2 && text.starts_with("error: "), "{text}");

@@ -9,7 +9,8 @@ use clap::{Args, Subcommand};
 
 use agentsh_authoring::explain::{QuestionArgs, ServerArgs};
 use agentsh_authoring::{
-    CommandContext, Which, allow, check, content, explain, flow, generate, init, profiles, reference, show,
+    CommandContext, PolicySelection, allow, check, content, explain, flow, generate, init, profiles,
+    reference, show,
 };
 use agentsh_terminal::output::{Failure, OK, finish};
 use agentsh_terminal::style::prose;
@@ -37,7 +38,7 @@ enum Verb {
         #[arg(value_name = "NAME", conflicts_with_all = ["policy", "profile", "profiles"])]
         name: Option<String>,
         #[command(flatten)]
-        which: Which,
+        which: PolicySelection,
         /// List the profiles of servers: name, package, hosts
         #[arg(long, conflicts_with_all = ["policy", "profile"])]
         profiles: bool,
@@ -53,7 +54,7 @@ enum Verb {
                                 agentsh policy explain [OPTIONS] --content <FILE> [--subject <SUBJECT>]")]
     Explain {
         #[command(flatten)]
-        which: Which,
+        which: PolicySelection,
         #[command(flatten)]
         of: ServerArgs,
         #[command(flatten)]

@@ -109,7 +109,7 @@ pub fn answer(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> R
         Verb::Add(args) => add(args, out, err),
         Verb::List { json } => list(*json, out),
         Verb::Show { name } => {
-            output::json(out, &shown(&known_profile(name)?))?;
+            output::json(out, &profile_json(&known_profile(name)?))?;
             Ok(OK)
         }
         Verb::Remove { name } => {
@@ -129,7 +129,7 @@ pub fn answer(args: &ProfileArgs, out: &mut dyn Write, err: &mut dyn Write) -> R
             let key = receipt::signing_key(&Context::of_process()?.state_dir, key.key.as_deref())?;
             let text = sign_profile(found.text(), &key).map_err(Failure::Failed)?;
             receipt::put(&text, output.as_deref(), "profile", out, err)?;
-            writeln!(err, "{}", described(&found, &key.fingerprint()))?;
+            writeln!(err, "{}", profile_summary(&found, &key.fingerprint()))?;
             Ok(OK)
         }
         Verb::Import { file, accept } => import(file, accept, out),
@@ -159,11 +159,11 @@ fn import(file: &Path, accept: &receipt::Accept, out: &mut dyn Write) -> Result<
     let failed = |error: std::io::Error| Failure::Failed(format!("cannot write {shown}: {error}"));
     place.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;
     agentsh_host::copies::write_anew(&place, text.as_bytes(), 0o644).map_err(failed)?;
-    writeln!(out, "{shown}: {}", described(&read, &signer.who))?;
+    writeln!(out, "{shown}: {}", profile_summary(&read, &signer.who))?;
     Ok(OK)
 }
 
-fn described(profile: &ServerProfile, signer: &str) -> String {
+fn profile_summary(profile: &ServerProfile, signer: &str) -> String {
     let packages: Vec<String> = profile.packages.iter().map(|package| package.value.to_string()).collect();
     let text = format!("profile of {}, {}, signed by {signer}", packages.join(", "), profile.digest());
     escape::line(&text).into_owned()
@@ -223,7 +223,7 @@ fn list(as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
     let all = load()?;
     if as_json {
         let all: BTreeMap<&String, Value> =
-            all.iter().map(|(name, profile)| (name, shown(profile))).collect();
+            all.iter().map(|(name, profile)| (name, profile_json(profile))).collect();
         output::json(out, &all)?;
         return Ok(OK);
     }
@@ -238,7 +238,7 @@ fn list(as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
 }
 
 /// Without any value that may be a secret.
-fn shown(profile: &Profile) -> Value {
+fn profile_json(profile: &Profile) -> Value {
     let names = |map: &BTreeMap<String, String>| map.keys().cloned().collect::<Vec<_>>();
     json!({
         "url": profile.url,

@@ -191,7 +191,7 @@ async fn hash(source: &Source, format: Format, whole: bool, out: &mut dyn Write)
     let hash = interface.hash();
     match format {
         Format::Kiji => writeln!(out, "{}\t{hash}", escape::line(&interface.name))?,
-        Format::Text => writeln!(out, "kiji1:{hash}  {}", described(&interface))?,
+        Format::Text => writeln!(out, "kiji1:{hash}  {}", interface_summary(&interface))?,
         Format::Json => {
             let count = |kind| interface.components.iter().filter(|one| one.kind == kind).count();
             let answer = json!({
@@ -211,7 +211,7 @@ async fn hash(source: &Source, format: Format, whole: bool, out: &mut dyn Write)
     Ok(OK)
 }
 
-fn described(interface: &Interface) -> String {
+fn interface_summary(interface: &Interface) -> String {
     let count = |kind, word: &str| {
         counted(interface.components.iter().filter(|one| one.kind == kind).count() as u64, word)
     };
@@ -248,7 +248,7 @@ async fn diff(
     };
     let before = match before {
         Some(folder) => texts(listing::read(folder)?),
-        None => ask::recorded(at, &after).await?,
+        None => ask::registered_components(at, &after).await?,
     };
     let changed = difference(&before, &texts(after));
     if changed.is_empty() {

@@ -93,7 +93,7 @@ async fn of_fleet(
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let url = args.fleet.as_deref().unwrap_or_default();
-    let mut copied = Fleet::at(url, None, context)?.copied(&args.session).await?;
+    let mut copied = Fleet::at(url, None, context)?.copy_session(&args.session).await?;
     writeln!(err, "host {}", agentsh_store::escape::line(&copied.host))?;
     if copied.forgotten > 0 {
         writeln!(err, "the server has forgotten its first {} events", copied.forgotten)?;
@@ -129,13 +129,13 @@ async fn print(
 
 /// The page of the session as one file.
 async fn page(reader: &mut Reader, report: &Report, context: &Context) -> Result<String, Failure> {
-    let place = CommandContext::here();
+    let place = CommandContext::from_environment();
     let place =
         place.map_err(|error| Failure::Failed(format!("cannot find the current directory: {error}")))?;
     let id = report.summary.session;
     let is_running = running::is_running(&context.state_dir, id);
     let chain = ("Chain of the record".to_owned(), vec![report.chain.describe()]);
-    Ok(ui::session::alone(reader, id, is_running, &place, vec![chain]).await?)
+    Ok(ui::session::standalone_page(reader, id, is_running, &place, vec![chain]).await?)
 }
 
 impl Chain {

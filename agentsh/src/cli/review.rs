@@ -11,7 +11,7 @@ use super::fail;
 use crate::session::{committed, git_head};
 use agentsh_host::Context;
 use agentsh_host::review::changes::{Change, State, Trees};
-use agentsh_host::review::{self, Applied, Mark, Review, Selection, Shown, diff};
+use agentsh_host::review::{self, Applied, Mark, Review, Selection, ShownPaths, diff};
 use agentsh_store::escape;
 use agentsh_terminal::{exit, style};
 
@@ -92,9 +92,9 @@ fn answer(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
         writeln!(err, "discarded the layer of session {}", review.session)?;
         return Ok(exit::OK);
     }
-    let mut left = review.settle()?;
+    let mut left = review.finish_interrupted()?;
     for (path, why) in left.drain(..) {
-        writeln!(err, "{}: {}", shown(&path), escape::line(&why))?;
+        writeln!(err, "{}: {}", display_path(&path), escape::line(&why))?;
     }
     if let Some(paths) = &args.undo {
         let done = review.undo(&relative(&review, paths)?)?;
@@ -127,7 +127,7 @@ fn answer(args: &ReviewArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result
     }
     let (changes, trees) = review.changes(&context)?;
     if args.json {
-        let changes: Vec<Value> = changes.iter().map(|change| described(&trees, change)).collect();
+        let changes: Vec<Value> = changes.iter().map(|change| change_json(&trees, change)).collect();
         let interrupted = review.interrupted().map(|(done, total)| json!({"done": done, "total": total}));
         let all = json!({
             "session": review.session, "project": review.project.to_string_lossy(),
@@ -169,7 +169,7 @@ fn list(context: &Context, as_json: bool, out: &mut dyn Write, err: &mut dyn Wri
     for review in waiting {
         let running = if review.is_running() { "running" } else { "waits" };
         let command = escape::line(&review.command.join(" ")).into_owned();
-        writeln!(out, "{}  {running}  {}  {command}", review.session, shown(&review.project))?;
+        writeln!(out, "{}  {running}  {}  {command}", review.session, display_path(&review.project))?;
     }
     Ok(exit::OK)
 }
@@ -198,8 +198,8 @@ fn relative(review: &Review, paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure>
             Ok(below) => Ok(below.to_owned()),
             Err(_) => Err(Failure::Said(format!(
                 "{} is not in the project of this session, {}",
-                shown(&absolute),
-                shown(&review.project)
+                display_path(&absolute),
+                display_path(&review.project)
             ))),
         }
     };
@@ -213,15 +213,15 @@ fn show(
     trees: &Trees,
     stat: bool,
     out: &mut dyn Write,
-) -> Result<Shown, Failure> {
-    let mut marks = Shown::new();
+) -> Result<ShownPaths, Failure> {
+    let mut marks = ShownPaths::new();
     let running = if review.is_running() { ", still running" } else { "" };
     writeln!(
         out,
         "session {}{running}: {} changed in {}",
         review.session,
         changes.len(),
-        shown(&review.project)
+        display_path(&review.project)
     )?;
     if let Some((done, total)) = review.interrupted() {
         writeln!(
@@ -243,7 +243,7 @@ fn show(
     }
     if !inner.is_empty() {
         let refs = inner.iter().filter(|change| change.path.iter().any(|part| part == "refs"));
-        let refs: Vec<String> = refs.map(|change| shown(&change.path)).collect();
+        let refs: Vec<String> = refs.map(|change| display_path(&change.path)).collect();
         let names = if refs.is_empty() { String::new() } else { format!(": {}", refs.join(", ")) };
         writeln!(out, "{} files of git itself{names}", inner.len())?;
         for change in &inner {
@@ -265,7 +265,7 @@ fn is_inner(change: &Change) -> bool {
 /// Prints one change. Returns the new state that it shows.
 fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Result<Option<Mark>, Failure> {
     let difference = diff::of(trees, change);
-    let letter = match change.what() {
+    let letter = match change.kind_word() {
         "added" => "A",
         "removed" => "D",
         _ => "M",
@@ -274,7 +274,7 @@ fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Resul
         (0, 0) => String::new(),
         (added, removed) => format!(" +{added} -{removed}"),
     };
-    let mut line = format!("{letter} {}{counts}", shown(&change.path));
+    let mut line = format!("{letter} {}{counts}", display_path(&change.path));
     if let Some(why) = &change.guarded {
         line.push_str(&format!(" (guarded: {why})"));
     }
@@ -297,7 +297,7 @@ fn row(out: &mut dyn Write, change: &Change, trees: &Trees, stat: bool) -> Resul
     Ok(difference.mark)
 }
 
-fn described(trees: &Trees, change: &Change) -> Value {
+fn change_json(trees: &Trees, change: &Change) -> Value {
     let difference = diff::of(trees, change);
     let (conflict, refused) = match &change.state {
         State::Clean => (None, None),
@@ -306,7 +306,7 @@ fn described(trees: &Trees, change: &Change) -> Value {
     };
     let kind = change.now.as_ref().or(change.was.as_ref()).map(|stamp| stamp.kind);
     json!({
-        "path": change.path.to_string_lossy(), "change": change.what(), "kind": kind,
+        "path": change.path.to_string_lossy(), "change": change.kind_word(), "kind": kind,
         "guarded": change.guarded, "conflict": conflict, "refused": refused,
         "added": difference.added, "removed": difference.removed,
     })
@@ -342,7 +342,7 @@ fn report_applied(
     writeln!(out, "{what}: {}", done.applied.len())?;
     let mut rows = |title: &str, pairs: &[(PathBuf, String)]| -> io::Result<()> {
         for (path, why) in pairs {
-            writeln!(out, "{title}: {}: {}", shown(path), escape::line(why))?;
+            writeln!(out, "{title}: {}: {}", display_path(path), escape::line(why))?;
         }
         Ok(())
     };
@@ -350,10 +350,10 @@ fn report_applied(
     rows("guarded", &done.guarded)?;
     rows("not applied", &done.refused)?;
     for path in &done.unknown {
-        writeln!(out, "nothing to apply: {}", shown(path))?;
+        writeln!(out, "nothing to apply: {}", display_path(path))?;
     }
     if !done.conflicts.is_empty() && what == "applied" {
-        let upper = shown(&review.upper());
+        let upper = display_path(&review.layer_directory());
         writeln!(err, "files changed outside are not overwritten; the session's versions are in {upper}")?;
     }
     if done.conflicts.iter().any(|(path, _)| path.ends_with(".git/index")) {
@@ -372,6 +372,6 @@ fn report_applied(
     Ok(code)
 }
 
-fn shown(path: &Path) -> String {
+fn display_path(path: &Path) -> String {
     escape::line(&path.to_string_lossy()).into_owned()
 }

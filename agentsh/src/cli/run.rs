@@ -169,21 +169,21 @@ async fn run_given(args: RunArgs, given: CommandLine, was_interrupted: &Cell<boo
                 let _ = writeln!(style::stderr(), "{WHERE_TO_ASK}");
             }
             if let Some(target) = receipt {
-                signed(&outcome.session, target).await;
+                write_receipt(&outcome.session, target).await;
             }
             if args.network_learn {
-                outcome.session.record.note(&network::learned(&outcome.session));
+                outcome.session.record.note(&network::allow_commands(&outcome.session));
                 outcome.session.record.release_notes();
             }
             if let Some(file) = &args.learn {
-                learned(&outcome.session, file).await;
+                write_learned(&outcome.session, file).await;
             }
             was_interrupted.set(outcome.session.live.agent.was_interrupted.get());
             outcome.exit_code
         }
         Err(error) => {
             target.into_iter().chain(receipt).for_each(Target::discard);
-            fail(&explained(&error));
+            fail(&error_with_advice(&error));
             exit_code_of(&error)
         }
     }
@@ -193,7 +193,7 @@ async fn run_given(args: RunArgs, given: CommandLine, was_interrupted: &Cell<boo
 const INCOMPLETE: &str = "too many files were missing or refused: the list of files is incomplete";
 
 /// Writes what a run needed to a file. If that fails, the record still has it.
-async fn learned(session: &Session, file: &Path) {
+async fn write_learned(session: &Session, file: &Path) {
     let id = session.facts.id.to_string();
     let text =
         generate::of_session(&session.facts.context.state, &id).await.map_err(|error| error.to_string());
@@ -214,12 +214,16 @@ async fn learned(session: &Session, file: &Path) {
 }
 
 /// A failure does not change the program's exit status.
-async fn signed(session: &Session, target: Target) {
+async fn write_receipt(session: &Session, target: Target) {
     let id = session.facts.id.to_string();
-    match super::receipt::of_session(&session.facts.context.state, &id, &super::receipt::Wanted::default())
-        .await
+    match super::receipt::of_session(
+        &session.facts.context.state,
+        &id,
+        &super::receipt::ReceiptContents::default(),
+    )
+    .await
     {
-        Ok(written) => target.tell(&written.text),
+        Ok(written) => target.write_or_warn(&written.text),
         Err(why) => {
             target.discard();
             fail(&why.to_string());
@@ -228,7 +232,7 @@ async fn signed(session: &Session, target: Target) {
 }
 
 /// With what `doctor` would say about a step that the kernel refused.
-fn explained(error: &RunError) -> String {
+fn error_with_advice(error: &RunError) -> String {
     match error {
         RunError::Spawn(spawn) => match explain_spawn(spawn) {
             Some(why) => format!("{error}; {why}"),
@@ -267,7 +271,7 @@ impl Target {
         }
     }
 
-    fn tell(self, text: &str) {
+    fn write_or_warn(self, text: &str) {
         let to = format!("{} to {}", self.what, self.path.display());
         if let Err(error) = self.write(text) {
             fail(&format!("cannot write the {to}: {error}"));
@@ -305,7 +309,7 @@ async fn report(outcome: &Outcome, (quiet, is_learning): (bool, bool), target: O
         serde_json::to_string_pretty(&summary).map_err(|error| error.to_string())
     };
     match text.await {
-        Ok(text) => target.tell(&(text + "\n")),
+        Ok(text) => target.write_or_warn(&(text + "\n")),
         Err(error) => drop(fail(&format!("cannot write the report to {}: {error}", target.path.display()))),
     }
 }

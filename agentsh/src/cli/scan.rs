@@ -68,7 +68,7 @@ pub async fn run(args: ScanArgs, out: &mut dyn Write, err: &mut dyn Write) -> Re
         ScanVerb::Project(args) => return project::run(&args, out),
     };
     match open(&input.file) {
-        Ok(lines) => each(lines, channel, input.format, out, err),
+        Ok(lines) => scan_lines(lines, channel, input.format, out, err),
         Err(error) => Err(Failure::Usage(format!("cannot open '{}': {error}", input.file.display()))),
     }
 }
@@ -81,7 +81,7 @@ fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {
     })
 }
 
-fn each(
+fn scan_lines(
     mut lines: Box<dyn BufRead>,
     channel: Channel,
     format: Format,
@@ -146,13 +146,13 @@ fn judge(line: &[u8], channel: Channel) -> Result<(Value, Row), String> {
             Channel::Outbound => agentsh_scan::scan_outbound(value),
         };
         let forwarded = (!scan.rewrites.is_empty()).then(|| {
-            let text = agentsh_scan::rewritten(value, &scan.rewrites);
+            let text = agentsh_scan::rewritten_json(value, &scan.rewrites);
             (name_of_forwarded(name), serde_json::from_str(&text).unwrap_or(Value::String(text)))
         });
         let risk = (channel == Channel::Definition).then(|| agentsh_policy::risk::risk(value, Names::Words));
         let scan = below(scan, name);
         let mut texts = Characters::default();
-        places(value, format!("/{name}"), &named(&scan), &mut texts);
+        add_found_strings(value, format!("/{name}"), &found_pointers(&scan), &mut texts);
         return Ok((id, Row { scan, texts, forwarded, risk }));
     }
     let text = match (row.member("text"), row.member("chunks")) {
@@ -197,13 +197,13 @@ fn below(mut scan: Scan, name: &str) -> Scan {
 }
 
 /// Pointers to what was found.
-fn named(scan: &Scan) -> HashSet<&str> {
+fn found_pointers(scan: &Scan) -> HashSet<&str> {
     let findings = scan.findings.iter().map(|finding| finding.pointer.as_str());
     findings.chain(scan.redactions.iter().map(|redaction| redaction.pointer.as_str())).collect()
 }
 
 /// The strings in which something was found.
-fn places(value: &Json<'_>, pointer: String, named: &HashSet<&str>, texts: &mut Characters) {
+fn add_found_strings(value: &Json<'_>, pointer: String, named: &HashSet<&str>, texts: &mut Characters) {
     match value {
         Json::String(_) => {
             if let Some(text) = value.as_text().filter(|_| named.contains(pointer.as_str())) {
@@ -212,13 +212,13 @@ fn places(value: &Json<'_>, pointer: String, named: &HashSet<&str>, texts: &mut 
         }
         Json::Array(items) => {
             for (at, item) in items.iter().enumerate() {
-                places(item, format!("{pointer}/{at}"), named, texts);
+                add_found_strings(item, format!("{pointer}/{at}"), named, texts);
             }
         }
         Json::Object(members) => {
             for (raw, member) in members {
                 let name = json::unescape(raw).replace('~', "~0").replace('/', "~1");
-                places(member, format!("{pointer}/{name}"), named, texts);
+                add_found_strings(member, format!("{pointer}/{name}"), named, texts);
             }
         }
         _ => {}
@@ -235,8 +235,8 @@ impl Row {
                 json!({
                     "rule": finding.rule, "category": finding.category, "severity": finding.severity.as_str(),
                     "pointer": finding.pointer,
-                    "start": self.texts.before(&finding.pointer, finding.start),
-                    "end": self.texts.before(&finding.pointer, finding.end),
+                    "start": self.texts.characters_before(&finding.pointer, finding.start),
+                    "end": self.texts.characters_before(&finding.pointer, finding.end),
                     "context": finding.context,
                 })
             })
@@ -267,7 +267,7 @@ impl Row {
         let pointer = &redaction.pointer;
         json!({
             "kind": redaction.kind, "pointer": pointer,
-            "start": self.texts.before(pointer, redaction.start), "end": self.texts.before(pointer, redaction.end),
+            "start": self.texts.characters_before(pointer, redaction.start), "end": self.texts.characters_before(pointer, redaction.end),
         })
     }
 

@@ -12,7 +12,7 @@ pub use super::fleet::serve::{DatabaseArgs, OidcArgs, Registers, ServeArgs as Fl
 pub use super::on_one_thread;
 pub use super::registry::serve::ServeArgs as RegistryArgs;
 pub use super::ui::approvals::question;
-pub use super::ui::rows::Making;
+pub use super::ui::rows::RowContext;
 pub use super::ui::session::of_fleet;
 
 /// The version of this build, for programs of the same release.

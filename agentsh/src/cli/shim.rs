@@ -60,7 +60,7 @@ pub fn enable(args: &EnableArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         }
         let text = format!(
             "#!/bin/sh\n{MARK} {name}`; `agentsh disable {name}` removes it.\nexec {} shim {name} \"$@\"\n",
-            quoted(&own_path()?)
+            shell_quote(&own_path()?)
         );
         write_anew(&path, text.as_bytes(), 0o755).map_err(failed)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).map_err(failed)?;
@@ -221,7 +221,7 @@ fn is_first(directory: &Path) -> bool {
 }
 
 /// For `sh`.
-fn quoted(text: &str) -> String {
+fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
@@ -244,7 +244,7 @@ impl Shell {
     }
 
     fn line(&self, directory: &Path) -> String {
-        let directory = quoted(&directory.to_string_lossy());
+        let directory = shell_quote(&directory.to_string_lossy());
         if self.is_fish {
             format!("fish_add_path --path --move {directory}")
         } else {

@@ -17,7 +17,7 @@ pub(super) fn of_machine(state: &Path, summary: &Summary) -> BTreeSet<String> {
     let path = state.join(FILE);
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let told: BTreeSet<String> = text.lines().map(str::to_owned).collect();
-    let lacking = summary.lacking();
+    let lacking = summary.weakened_layers();
     if !lacking.is_subset(&told) {
         let all: Vec<&str> = told.union(&lacking).map(String::as_str).collect();
         // If this cannot be stored, the notice is shown again.

@@ -70,7 +70,7 @@ pub async fn run(args: VetUrlArgs, out: &mut impl Write, err: &mut impl Write) -
     let rules = Rules { loopback: args.allow_loopback, ..Rules::default() };
     let done = match (args.json, args.url) {
         (Some(file), _) => lines(&file, &rules, out).await.map(|()| 0),
-        (None, url) => one(&url.unwrap_or_default(), &rules, out).await,
+        (None, url) => vet_one(&url.unwrap_or_default(), &rules, out).await,
     };
     done.unwrap_or_else(|error| {
         // The reader may have closed it: ignore that.
@@ -79,7 +79,7 @@ pub async fn run(args: VetUrlArgs, out: &mut impl Write, err: &mut impl Write) -
     })
 }
 
-async fn one(url: &str, rules: &Rules, out: &mut impl Write) -> std::io::Result<u8> {
+async fn vet_one(url: &str, rules: &Rules, out: &mut impl Write) -> std::io::Result<u8> {
     match judge(url, &[], &ResolverAnswers::default(), rules).await {
         Ok(addresses) => {
             let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
@@ -151,12 +151,12 @@ async fn connections(
     rules: &Rules,
 ) -> Result<Vec<IpAddr>, TargetError> {
     let answers: Vec<&Records> = given.dns.iter().chain(given.dns_seq.iter().flatten()).collect();
-    if answers.is_empty() && target.literal().is_none() {
+    if answers.is_empty() && target.literal_address().is_none() {
         let lookup = Resolver::system_lookup()
             .map_err(|why| TargetError::Unresolved { name: target.name().to_owned(), why })?;
         return target.resolve(rules, &*lookup).await;
     }
-    let mut addresses = target.literal().into_iter().collect();
+    let mut addresses = target.literal_address().into_iter().collect();
     for records in answers {
         addresses = target.resolve(rules, &*answering(records, &given.cname)).await?;
     }
@@ -169,9 +169,10 @@ fn answering(records: &Records, chain: &[String]) -> Arc<Lookup> {
         Records::Failure(why) => failed(why),
         Records::Addresses(texts) => {
             match texts.iter().map(|text| text.parse()).collect::<Result<Vec<IpAddr>, _>>() {
-                Ok(addresses) => {
-                    Ok(Answer { addresses, chain: chain.iter().map(|name| plain(name)).collect() })
-                }
+                Ok(addresses) => Ok(Answer {
+                    addresses,
+                    chain: chain.iter().map(|name| without_final_dot(name)).collect(),
+                }),
                 Err(error) => failed(&error.to_string()),
             }
         }
@@ -180,7 +181,7 @@ fn answering(records: &Records, chain: &[String]) -> Arc<Lookup> {
 }
 
 /// A name as a resolver's answer gives it.
-fn plain(name: &str) -> String {
+fn without_final_dot(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     name.strip_suffix('.').unwrap_or(&name).to_owned()
 }

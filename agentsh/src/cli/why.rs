@@ -21,7 +21,7 @@ pub fn run(word: &str, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
         );
         return FAILED;
     }
-    match bridge::why(&socket, &from_here(word)) {
+    match bridge::ask_session(&socket, &from_here(word)) {
         Ok((allow, text)) => {
             for line in text.lines() {
                 let _ = writeln!(out, "{}", escape::line(line));

@@ -61,7 +61,7 @@ pub async fn check(
 async fn look_up(session: &Rc<Session>, asked: ServerPackages) -> Result<(), StartError> {
     let id = asked.server.clone();
     let policy = &session.facts.policy.mcp.advisories;
-    let found = match known_advisories::about(&session.facts.context, policy, asked).await {
+    let found = match known_advisories::cached_advisories(&session.facts.context, policy, asked).await {
         Ok(found) => found,
         Err(why) => {
             let is_needed = AdvisoryKind::ALL.iter().any(|kind| policy.on(*kind).value == OnAdvisory::Block);

@@ -72,7 +72,7 @@ const STORE_DELAY: Duration = Duration::from_millis(200);
 /// Definitions are pinned when they are first seen: a session that is killed, or lasts for days, must not forget them.
 async fn store_definitions(session: Rc<Session>, inventory: Inventory) {
     loop {
-        session.live.servers.interfaces.unstored().await;
+        session.live.servers.interfaces.wait_for_unstored().await;
         tokio::time::sleep(STORE_DELAY).await;
         session.keep_interfaces().await;
         keep_inventory(&session, &inventory);
@@ -313,7 +313,9 @@ impl Bridges {
     /// Reports and records the first refusals one by one, then only their number, because agents can cause any number
     /// with any names.
     fn refuse(&self, id: &str, reason: &'static str, why: &str) {
-        let Some(count) = self.unserved.borrow_mut().entry(reason).or_default().due() else { return };
+        let Some(count) = self.unserved.borrow_mut().entry(reason).or_default().count_and_take_due() else {
+            return;
+        };
         let shown: String = agentsh_store::escape::line(id).chars().take(80).collect();
         let detail = format!("{why}{}", last_of(count));
         self.session.record.note(&format!("refused a connection of the agent to server '{shown}': {detail}"));
@@ -345,7 +347,7 @@ impl Bridges {
     pub fn finish(&self) {
         self.keep_inventory();
         for (reason, repeats) in self.unserved.take() {
-            let Some(rest) = repeats.rest() else { continue };
+            let Some(rest) = repeats.unreported_count() else { continue };
             self.session.record.journal.record(Event::McpServerRefused {
                 server_id: ServerId(String::new()),
                 reason: reason.to_owned(),
@@ -417,7 +419,7 @@ impl Bridges {
 
     fn options(&self, id: ServerId) -> Options {
         let policy = &self.session.facts.policy.mcp;
-        self.inventory.meet(&id);
+        self.inventory.load_behaviour(&id);
         let mut options = Options::new(id);
         options.max_line_bytes = usize::try_from(policy.max_line_bytes).unwrap_or(usize::MAX);
         options.client_lines = self.places.client_lines.clone();
@@ -433,7 +435,7 @@ impl Bridges {
         let (interfaces, server) = (self.session.live.servers.interfaces.clone(), options.server.clone());
         options.lists_offers_first =
             agentsh_mcp::JudgesOffers(Rc::new(move || hides || interfaces.judges_offers(&server)));
-        options.released = Some(self.session.live.servers.interfaces.released(&options.server));
+        options.released = Some(self.session.live.servers.interfaces.watch_releases(&options.server));
         let interfaces = self.session.live.servers.interfaces.clone();
         options.displaced =
             agentsh_mcp::DisplacedToolSink(Rc::new(move |tool| interfaces.relist(&tool.server)));

@@ -84,7 +84,7 @@ fn answer(
     let program = program.trim_end_matches('\n');
     if let Some((session, server)) = told {
         let calls = &session.live.refusals.calls;
-        calls.refused(&session.record, server.as_ref(), program, refused.call);
+        calls.report_first(&session.record, server.as_ref(), program, refused.call);
     }
     listener.refuse(refused);
 }

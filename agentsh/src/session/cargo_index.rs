@@ -9,7 +9,7 @@ use hyper::header::HeaderMap;
 use memchr::memmem;
 
 use agentsh_egress::Client;
-use agentsh_egress::client::{Limits, whole};
+use agentsh_egress::client::{Limits, full_body};
 use agentsh_egress::resolve::Resolver;
 use agentsh_egress::target::Rules;
 
@@ -86,12 +86,14 @@ async fn packages(facts: &Facts, record: &Record, index: &str) -> Result<String,
     let rules = Rules { anywhere: true, ..Rules::default() };
     let client = Client::new(lookup, rules).with_limits(limits).with_proxy(proxy);
     let target = client.target(&format!("{index}config.json")).map_err(|error| text(&error))?;
-    let answer =
-        client.send(Method::GET, &target, HeaderMap::new(), whole("")).await.map_err(|error| text(&error))?;
+    let answer = client
+        .send(Method::GET, &target, HeaderMap::new(), full_body(""))
+        .await
+        .map_err(|error| text(&error))?;
     if !answer.status.is_success() {
         return Err(format!("it answers {}", answer.status));
     }
-    let body = answer.whole(MAX_ANSWER).await.map_err(|error| text(&error))?;
+    let body = answer.read_body(MAX_ANSWER).await.map_err(|error| text(&error))?;
     let config: serde_json::Value = serde_json::from_slice(&body).map_err(|error| text(&error))?;
     let packages = config.get("dl").and_then(serde_json::Value::as_str);
     packages.map(str::to_owned).ok_or_else(|| "its configuration names no package host".to_owned())

@@ -37,20 +37,23 @@ pub fn of_policy(session: &Rc<Session>) -> Result<Option<Rc<dyn Classify>>, RunE
     let policy = &session.facts.policy.mcp.classifier;
     let classifier = Classifier::of_policy(policy, &session.facts.context.env).map_err(RunError::Refused)?;
     Ok(classifier.map(|classifier| {
-        let asking =
-            Asking { session: Rc::clone(session), classifier: Rc::new(classifier), told: Rc::default() };
+        let asking = SessionClassifier {
+            session: Rc::clone(session),
+            classifier: Rc::new(classifier),
+            told: Rc::default(),
+        };
         Rc::new(asking) as Rc<dyn Classify>
     }))
 }
 
-struct Asking {
+struct SessionClassifier {
     session: Rc<Session>,
     classifier: Rc<Classifier>,
     /// The user knows that it does not answer.
     told: Rc<Cell<bool>>,
 }
 
-impl std::fmt::Debug for Asking {
+impl std::fmt::Debug for SessionClassifier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.classifier.fmt(f)
     }
@@ -65,7 +68,7 @@ struct ClassifiedText {
     entries: Option<Vec<(usize, String)>>,
 }
 
-impl Classify for Asking {
+impl Classify for SessionClassifier {
     fn ask(&self, brought: &ServerAnswer<'_>) -> Option<Pin<Box<dyn Future<Output = Classified>>>> {
         let min = usize::try_from(self.policy().min_bytes()).unwrap_or(usize::MAX);
         let (mut texts, mut entries) = (Vec::new(), None);
@@ -90,7 +93,7 @@ impl Classify for Asking {
         if texts.is_empty() {
             return None;
         }
-        let texts: Vec<String> = texts.into_iter().map(|text| redact::whole(&text)).collect();
+        let texts: Vec<String> = texts.into_iter().map(|text| redact::redact_text(&text)).collect();
         let about = ClassifiedText { server: brought.server.clone(), name: brought.name.to_owned(), entries };
         let (session, classifier, told) =
             (Rc::clone(&self.session), Rc::clone(&self.classifier), Rc::clone(&self.told));
@@ -125,7 +128,7 @@ impl Classify for Asking {
     }
 }
 
-impl Asking {
+impl SessionClassifier {
     fn policy(&self) -> &ClassifierPolicy {
         &self.session.facts.policy.mcp.classifier
     }
@@ -218,7 +221,7 @@ fn text_of_answer(answer: &Json<'_>) -> String {
     // The protocol's own members are around it.
     for name in ["result", "error"] {
         if let Some(said) = answer.member(name) {
-            gather(said, name == "result", &mut text);
+            collect_text(said, name == "result", &mut text);
         }
     }
     text
@@ -227,18 +230,18 @@ fn text_of_answer(answer: &Json<'_>) -> String {
 /// Every text of a listing entry, one per line.
 fn text_of_entry(entry: &Json<'_>) -> String {
     let mut text = String::new();
-    gather(entry, false, &mut text);
+    collect_text(entry, false, &mut text);
     text
 }
 
 /// `is_content`: protocol content, which may have binary data.
-fn gather(value: &Json<'_>, is_content: bool, text: &mut String) {
+fn collect_text(value: &Json<'_>, is_content: bool, text: &mut String) {
     match value {
         Json::String(_) => {
             text.push_str(&value.as_text().unwrap_or_default());
             text.push('\n');
         }
-        Json::Array(items) => items.iter().for_each(|item| gather(item, is_content, text)),
+        Json::Array(items) => items.iter().for_each(|item| collect_text(item, is_content, text)),
         Json::Object(members) => {
             let bytes = bytes_of(value).filter(|_| is_content);
             for (name, value) in members {
@@ -256,7 +259,7 @@ fn gather(value: &Json<'_>, is_content: bool, text: &mut String) {
                     text.push_str(&name);
                     text.push('\n');
                 }
-                gather(value, is_content && TO_CONTENT.contains(&name.as_ref()), text);
+                collect_text(value, is_content && TO_CONTENT.contains(&name.as_ref()), text);
             }
         }
         _ => {}

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use rustix::fs::{FileType, Gid, Uid};
 
-use agentsh_sandbox::host::plain;
+use agentsh_sandbox::host::normalised_path;
 use agentsh_sandbox::plan::Identity;
 
 /// Shells start at 63 and count down.
@@ -36,9 +36,9 @@ impl CommandLine {
         let mut given = Self::default();
         let mut descriptors = BTreeMap::new();
         for argument in arguments {
-            for number in named(&argument) {
+            for number in named_descriptors(&argument) {
                 if !descriptors.contains_key(&number)
-                    && let Some(open) = reopened(number)
+                    && let Some(open) = reopen(number)
                 {
                     descriptors.insert(number, open);
                 }
@@ -95,7 +95,7 @@ impl CommandLine {
 pub fn scripts(project: &Path, directory: &Path, typed: &[String]) -> BTreeMap<OsString, OsString> {
     let mut found = BTreeMap::new();
     for word in typed {
-        let path = plain(&directory.join(word));
+        let path = normalised_path(&directory.join(word));
         let is_there = path.starts_with(project) && path.symlink_metadata().is_ok();
         let real = is_there.then(|| path.canonicalize().ok()).flatten();
         if let Some(real) = real.filter(|real| {
@@ -114,7 +114,7 @@ fn is_unnamed(stream: BorrowedFd<'_>) -> bool {
 }
 
 /// Non-standard descriptors that an argument names.
-fn named(argument: &OsStr) -> Vec<u32> {
+fn named_descriptors(argument: &OsStr) -> Vec<u32> {
     const PLACES: [&[u8]; 2] = [b"/dev/fd/", b"/proc/self/fd/"];
     let bytes = argument.as_bytes();
     let mut found = Vec::new();
@@ -131,7 +131,7 @@ fn named(argument: &OsStr) -> Vec<u32> {
 }
 
 /// Reopens a pipe or regular file, as `/dev/fd` does. Nothing else is passed on.
-fn reopened(number: u32) -> Option<OwnedFd> {
+fn reopen(number: u32) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{number}");
     let kind = std::fs::metadata(&path).ok()?.file_type();
     if !kind.is_file() && !kind.is_fifo() {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn descriptors_are_found_wherever_an_argument_names_them() {
-        let named = |text: &str| named(OsStr::new(text));
+        let named = |text: &str| named_descriptors(OsStr::new(text));
         assert_eq!(named("/dev/fd/63"), [63]);
         assert_eq!(named("--config=/proc/self/fd/12,/dev/fd/3"), [3, 12]);
         assert_eq!(named("/dev/fd/2 /dev/fd/256 /dev/fd/ /dev/fd/x"), [0_u32; 0]);

@@ -32,7 +32,7 @@ const MAX_ANSWER_BYTES: u64 = 16 << 20;
 const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 
 /// Reports the files of commits, the index and stashes that were written since the start of the session.
-pub fn tell(session: &Session) {
+pub fn report_commits(session: &Session) {
     let Facts { context, id, head, .. } = &*session.facts;
     let Some((seconds, nanoseconds)) = id.0.get_timestamp().map(|time| time.to_unix()) else { return };
     let repository = session.live.teardown.repository.get_or_init(|| Repository::of(&context.project));

@@ -178,7 +178,7 @@ pub fn declarations(context: &Context, policy: &Policy, launch: &Launch) -> BTre
                 url: url.clone(),
                 headers: match policy.mcp.servers.get(&id) {
                     Some(server) if server.url.is_some() && server.command.is_none() => {
-                        remote::filled(&server.headers, &context.env)
+                        remote::expand_headers(&server.headers, &context.env)
                     }
                     _ => Ok(headers.clone().into_iter().collect()),
                 },

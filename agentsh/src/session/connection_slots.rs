@@ -115,7 +115,7 @@ const RECORDED_SINGLY: u64 = 16;
 
 impl Repeats {
     /// Counts one; returns the count for the next message, if due.
-    pub fn due(&mut self) -> Option<u64> {
+    pub fn count_and_take_due(&mut self) -> Option<u64> {
         self.total += 1;
         if self.total > RECORDED_SINGLY && !self.total.is_power_of_two() {
             return None;
@@ -126,7 +126,7 @@ impl Repeats {
     }
 
     /// The count since the last message.
-    pub fn rest(&self) -> Option<u64> {
+    pub fn unreported_count(&self) -> Option<u64> {
         Some(self.total - self.written).filter(|rest| *rest > 0)
     }
 }

@@ -9,8 +9,8 @@ use agentsh_fleet::key_files as files;
 
 /// Host and port of the fleet server, closed to sandboxes.
 #[must_use]
-pub fn place(state_dir: &Path) -> Option<(String, u16)> {
-    let url = Url::parse(&files::enrolled(state_dir)?.url).ok()?;
+pub fn fleet_address(state_dir: &Path) -> Option<(String, u16)> {
+    let url = Url::parse(&files::enrolled_host(state_dir)?.url).ok()?;
     Some((url.host_str()?.trim_matches(['[', ']']).to_owned(), url.port_or_known_default()?))
 }
 

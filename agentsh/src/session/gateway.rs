@@ -30,7 +30,7 @@ use agentsh_host::Backend;
 /// Recorded length of a method or name.
 const MAX_NAME: usize = 200;
 /// Buffer between the HTTP side and the proxy.
-const AHEAD: usize = 256 << 10;
+const BUFFER_BYTES: usize = 256 << 10;
 
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -158,7 +158,7 @@ struct Carrier {
 
 impl Connector for Carrier {
     fn connect(&self, endpoint: &Endpoint, who: &str) -> ServerWire {
-        let (ours, theirs) = tokio::io::duplex(AHEAD);
+        let (ours, theirs) = tokio::io::duplex(BUFFER_BYTES);
         let (told, pauses) = pause::pauses();
         let (input, output) = tokio::io::split(theirs);
         let (bridges, session) = (Rc::clone(&self.bridges), Rc::clone(&self.session));
@@ -178,14 +178,14 @@ impl Connector for Carrier {
                     is_configured: false,
                 };
                 agentsh_base::task::spawn_local(async move {
-                    let server = Remote::new(session, declaration).telling(told);
+                    let server = Remote::new(session, declaration).with_pauses(told);
                     bridges.proxy(client, input, output, server, id, bridges::HTTP).await;
                 });
             }
             (None, command) => {
                 let env = &session.facts.context.env;
                 let filled = |(name, value): (&String, &String)| {
-                    Some((name.clone(), expand::filled(value, env).ok()?))
+                    Some((name.clone(), expand::expand_in_session(value, env).ok()?))
                 };
                 let declaration = Declaration {
                     id: id.clone(),
@@ -211,10 +211,12 @@ impl Connector for Carrier {
         self.wanted_headers.as_deref()
     }
 
-    fn refused(&self, answered: &ResponseContext<'_>, refusal: &Refusal) {
+    fn record_refusal(&self, answered: &ResponseContext<'_>, refusal: &Refusal) {
         let ResponseContext { endpoint, who, peer, log_id, .. } = *answered;
         let mut refusals = self.refusals.borrow_mut();
-        let Some(count) = refusals.entry((endpoint.to_owned(), refusal.code)).or_default().due() else {
+        let Some(count) =
+            refusals.entry((endpoint.to_owned(), refusal.code)).or_default().count_and_take_due()
+        else {
             return;
         };
         let who = if who.is_empty() { String::new() } else { format!(", key '{who}'") };
@@ -225,7 +227,7 @@ impl Connector for Carrier {
         );
     }
 
-    fn answered(&self, answered: &ResponseContext<'_>, served: &Served) {
+    fn record_answer(&self, answered: &ResponseContext<'_>, served: &Served) {
         self.session.record.journal.record(Event::GatewayAnswered {
             server_id: ServerId(answered.endpoint.to_owned()),
             key: answered.who.to_owned(),
@@ -262,7 +264,7 @@ impl Carrier {
     /// Records the remaining counts.
     fn finish(&self) {
         for ((endpoint, code), repeats) in self.refusals.take() {
-            let Some(rest) = repeats.rest() else { continue };
+            let Some(rest) = repeats.unreported_count() else { continue };
             self.record(&endpoint, code, format!("{rest} further requests"));
         }
     }

@@ -40,7 +40,7 @@ impl Repository {
         let common = name(&own.join("commondir")).map_or(own.clone(), |named| own.join(named.trim()));
         let head = match said.strip_prefix("ref:").map(str::trim) {
             None => Some(said),
-            Some(branch) => name(&common.join(branch)).or_else(|| packed(&common, branch)),
+            Some(branch) => name(&common.join(branch)).or_else(|| packed_head(&common, branch)),
         };
         // A ref may name any file, so only a commit id is accepted.
         let head = head.map(|id| id.trim().to_owned()).filter(|id| is_id(id));
@@ -109,7 +109,7 @@ pub(crate) fn is_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn packed(common: &Path, branch: &str) -> Option<String> {
+fn packed_head(common: &Path, branch: &str) -> Option<String> {
     let text = small_file::text(common.join("packed-refs"), MAX_PACKED_BYTES)?;
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     lines.find(|(_, name)| *name == branch).map(|(id, _)| id.to_owned())

@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 
-use agentsh_base::json::{self, Json, spell};
+use agentsh_base::json::{self, Json, escape_text};
 use agentsh_registry::{Captured, MAX_DEPTH};
 
 /// Limit of all answers, in bytes.
@@ -65,7 +65,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
             let next = next
                 .and_then(Json::as_text)
                 .filter(|next| !next.is_empty())
-                .map(|next| format!("\"cursor\":\"{}\"", spell(&next)));
+                .map(|next| format!("\"cursor\":\"{}\"", escape_text(&next)));
             pages.extend_from_slice(page.trim_ascii());
             pages.push(b'\n');
             match next {

@@ -71,7 +71,7 @@ impl Inventory {
     }
 
     /// Loads a server's behaviour.
-    pub fn meet(&self, server: &ServerId) {
+    pub fn load_behaviour(&self, server: &ServerId) {
         if !self.check.borrow().knows(server) {
             let kept = read(&self.file(server));
             let profile = kept.filter(|kept| kept.server == server.0).map(|kept| kept.profile);

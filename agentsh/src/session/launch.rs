@@ -147,7 +147,7 @@ fn begin(
 /// # Errors
 /// When one cannot be created: no sandbox may start without it.
 pub fn stubs(context: &Context, layout: &Layout) -> std::io::Result<StubFiles> {
-    let wanted = stubs::wanted(&layout.stubs);
+    let wanted = stubs::wanted_stubs(&layout.stubs);
     if !wanted.is_empty() {
         // Otherwise the next run removes them.
         let _ = context.zygote.let_others_clean_up(&stubs::records(&context.state));
@@ -192,7 +192,7 @@ async fn finish(
         maps.map_owned(&mut mounts, &mut passed, &mut enforcement);
     }
     for directory in &layout.unsearched {
-        enforcement.push(Enforcement::less(
+        enforcement.push(Enforcement::weakened(
             "hook files",
             "guarded in every repository below the project",
             "guarded at the top level",
@@ -217,8 +217,8 @@ async fn finish(
             open_files: process.limits.open_files,
             usual_open_files: zygote::usual_limits().0,
             file_bytes: zygote::usual_limits().1,
-            inotify_instances: share("max_inotify_instances", process.kind),
-            inotify_watches: share("max_inotify_watches", process.kind),
+            inotify_instances: share_of_limit("max_inotify_instances", process.kind),
+            inotify_watches: share_of_limit("max_inotify_watches", process.kind),
         },
         executable: layout.executable,
         network: way
@@ -242,7 +242,8 @@ async fn finish(
     }
     let refused_calls = match child.listener.take_if(|_| place.is_none()) {
         Some(listener) => {
-            let answering = CallResponder::start(listener, reports_to, guarded, super::missing_files::hear);
+            let answering =
+                CallResponder::start(listener, reports_to, guarded, super::missing_files::handle_lookup);
             Some(answering.map_err(|error| SpawnError::Init {
                 label: process.label.clone(),
                 message: format!("cannot answer its system calls: {error}"),
@@ -264,7 +265,7 @@ async fn finish(
     if place.is_none() && child.sockets.as_ref().is_some_and(|sockets| sockets.refused.is_empty()) {
         let got = "not those to ports without a rule";
         let why = "this kernel has no packet sockets";
-        enforcement.push(Enforcement::less(
+        enforcement.push(Enforcement::weakened(
             "refused connections",
             "all are recorded",
             got,
@@ -316,7 +317,7 @@ fn publish_on(
 }
 
 /// A share of the user's limit: half for the agent, an eighth for a server.
-fn share(name: &str, kind: ProcessKind) -> u64 {
+fn share_of_limit(name: &str, kind: ProcessKind) -> u64 {
     const LEAST: u64 = 8;
     let text = proc_file::value(Path::new("/proc/sys/user").join(name)).unwrap_or_default();
     let all: u64 = text.trim().parse().unwrap_or(0);
@@ -334,7 +335,7 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
         Enforcement::enforced("memory limit", format!("{asked}, by cgroup"))
     } else {
         let why = format!("cannot create a memory cgroup here{needs}");
-        Enforcement::less("memory limit", &asked, "a watchdog over all", State::Degraded, why)
+        Enforcement::weakened("memory limit", &asked, "a watchdog over all", State::Degraded, why)
     });
     if let Some(percent) = cpu {
         let asked = format!("{percent} % of one CPU");
@@ -342,7 +343,7 @@ fn limits_report(cgroup: &Cgroup, quota: Quota) -> Vec<Enforcement> {
             Enforcement::enforced("cpu limit", format!("{asked}, by cgroup"))
         } else {
             let why = format!("cannot create a CPU cgroup here{needs}");
-            Enforcement::less("cpu limit", &asked, "none", State::Absent, why)
+            Enforcement::weakened("cpu limit", &asked, "none", State::Absent, why)
         });
     }
     report

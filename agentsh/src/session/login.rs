@@ -16,7 +16,7 @@ use super::context::Context;
 use super::run_error::RunError;
 use super::{Session, SessionError, SessionOptions, load_policy, search};
 use agentsh_broker::logins::flow::{Request, log_in};
-use agentsh_broker::logins::{Store, clients, record, word};
+use agentsh_broker::logins::{Store, clients, record, shell_word};
 use agentsh_host::Backend;
 
 /// All agents' servers.
@@ -79,21 +79,23 @@ fn find(context: &Context, request: &Request) -> Result<(ServerId, String), RunE
     match places.map(|places| places.iter().collect::<Vec<_>>()).as_deref() {
         Some([url]) => Ok((ServerId(name.clone()), (*url).clone())),
         Some(several) => {
-            let urls: Vec<String> =
-                several.iter().map(|url| format!("`agentsh login {}`", word(&shown_url(url)))).collect();
+            let urls: Vec<String> = several
+                .iter()
+                .map(|url| format!("`agentsh login {}`", shell_word(&shown_url(url))))
+                .collect();
             let shown = escape::line(name);
             Err(RunError::Usage(format!("'{shown}' is more than one server: {}", urls.join(", "))))
         }
         None => Err(RunError::Usage(format!(
             "no remote server '{}' is configured here; configured: {}; a URL works too",
             escape::line(name),
-            listed(known.keys().chain(&request.profiles))
+            join_names(known.keys().chain(&request.profiles))
         ))),
     }
 }
 
 /// Names, each once.
-fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
+fn join_names<'a>(names: impl Iterator<Item = &'a String>) -> String {
     let names: BTreeSet<String> = names.map(|name| format!("'{}'", escape::line(name))).collect();
     if names.is_empty() { "none is".to_owned() } else { names.into_iter().collect::<Vec<_>>().join(", ") }
 }
@@ -112,7 +114,7 @@ pub async fn logout(server: &str, policy: Option<String>) -> Result<(), RunError
         return Err(RunError::Usage(format!(
             "no login to '{}' is stored; stored: {}; see `agentsh login --list`",
             escape::line(server),
-            listed(all.iter().map(|grant| &grant.name))
+            join_names(all.iter().map(|grant| &grant.name))
         )));
     }
     let session = open("logout", found, server, policy).await?;

@@ -74,7 +74,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let Opened { session, id, declared } = open(request, true).await?;
     let session = &session;
     if agentsh_base::paragraph::is_terminal(&std::io::stdin())
-        && let Some(code) = missing(&session.facts, &session.record, command.as_deref())
+        && let Some(code) = report_missing(&session.facts, &session.record, command.as_deref())
     {
         // On a terminal nobody would send the protocol.
         session.close(code).await?;
@@ -98,13 +98,13 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
         Ok(agentsh_mcp::ConnectionEnd { exit: Some(exit), .. }) => exit.code,
         Ok(_) => failure
             .get()
-            .or_else(|| missing(&session.facts, &session.record, command.as_deref()))
+            .or_else(|| report_missing(&session.facts, &session.record, command.as_deref()))
             .unwrap_or(0),
         Err(code) => code,
     };
     let code = session.exit_code(code);
     if learn {
-        session.record.note(&network::learned(session));
+        session.record.note(&network::allow_commands(session));
     }
     session.close(code).await?;
     Ok(code)
@@ -187,7 +187,7 @@ async fn ask(
 type Failure = Rc<Cell<Option<u8>>>;
 
 /// If the client left before its first message: reports that the program is missing or cannot be executed.
-fn missing(facts: &Facts, record: &Record, program: Option<&str>) -> Option<u8> {
+fn report_missing(facts: &Facts, record: &Record, program: Option<&str>) -> Option<u8> {
     use std::os::unix::fs::PermissionsExt;
     let program = program?;
     let path = facts.context.env.get("PATH").map(String::as_str).unwrap_or_default();
@@ -218,7 +218,7 @@ struct Opened {
 async fn open(request: Request, asks: bool) -> Result<Opened, RunError> {
     let context = Context::find_for_server().map_err(SessionError::from)?;
     let id = ServerId(request.id.clone().unwrap_or_else(|| request.what.derive_id()));
-    let declared = declared(&context.0, &request, &id)?;
+    let declared = declare_server(&context.0, &request, &id)?;
     let session = open_in(context, &request, &id, asks).await?;
     Ok(Opened { session, id, declared })
 }
@@ -234,7 +234,7 @@ async fn open_in(
         context.of_tier(request.tier),
         SessionOptions {
             verb: "mcp run",
-            command: &request.what.shown(),
+            command: &request.what.redacted_command(),
             agent: AGENT,
             policy: request.policy.clone(),
             flags,
@@ -246,7 +246,7 @@ async fn open_in(
     )
     .await?;
     if !asks {
-        session.live.servers.registered = Registered::unasked();
+        session.live.servers.registered = Registered::without_registry();
     }
     Ok(Rc::new(session))
 }
@@ -262,7 +262,7 @@ async fn serve(
     match declared {
         Declared::Command(declaration) => {
             let server = Server::new(Rc::clone(session), declaration, ErrorOutput::Shown);
-            let server = server.telling(Rc::clone(failure));
+            let server = server.with_failure_flag(Rc::clone(failure));
             bridges.proxy(None, input, output, server, id, bridges::STDIO).await
         }
         Declared::Url(declaration) => {
@@ -272,7 +272,7 @@ async fn serve(
     }
 }
 
-fn declared(context: &Context, request: &Request, id: &ServerId) -> Result<Declared, RunError> {
+fn declare_server(context: &Context, request: &Request, id: &ServerId) -> Result<Declared, RunError> {
     let id = id.clone();
     match &request.what {
         ServerSource::Command(command) => Ok(Declared::Command(Declaration {
@@ -331,7 +331,7 @@ impl ServerSource {
     }
 
     /// For the journal, without possible keys.
-    fn shown(&self) -> Vec<String> {
+    fn redacted_command(&self) -> Vec<String> {
         match self {
             Self::Command(command) => command.clone(),
             Self::Url { url, .. } => vec![shown_url(url)],

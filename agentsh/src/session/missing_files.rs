@@ -53,7 +53,7 @@ impl MissingFileLog {
 }
 
 /// Handles a lookup, which continues.
-pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &MissingFile) {
+pub fn handle_lookup(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &MissingFile) {
     let Some(path) = wanted.absolute(pid) else { return };
     if OTHERS.iter().any(|other| path.starts_with(other)) {
         return;
@@ -62,11 +62,11 @@ pub fn hear(session: &Session, server: Option<&ServerId>, pid: u32, wanted: &Mis
     if !session.live.refusals.looked_for.borrow_mut().add(key) {
         return;
     }
-    let found = missing(session, server, pid, &path, wanted.writes);
+    let found = missing_grant(session, server, pid, &path, wanted.writes);
     if let Some((path, right)) = found {
         let path = path.to_string_lossy().into_owned();
         let refusal = Refusal { owner: server.cloned(), rights: vec![right.to_owned()], path };
-        refused_files::tell(session, &refusal);
+        refused_files::report_refusal(session, &refusal);
     }
 }
 
@@ -90,7 +90,7 @@ pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path:
         FileEffect::Changes | FileEffect::Unlinks | FileEffect::RemovesDirectory => !exists(),
         FileEffect::Writes => false,
     };
-    if is_done || why::inside(pid, path).is_some_and(|(_, is_read_only, _)| !is_read_only) {
+    if is_done || why::view_inside(pid, path).is_some_and(|(_, is_read_only, _)| !is_read_only) {
         return;
     }
     let there = path.ancestors().find(|above| above.symlink_metadata().is_ok()).unwrap_or(path);
@@ -104,7 +104,7 @@ pub fn hear_change(session: &Session, server: Option<&ServerId>, pid: u32, path:
         path: there.to_string_lossy().into_owned(),
     };
     if facts.tells_files {
-        return refused_files::tell(session, &refusal);
+        return refused_files::report_refusal(session, &refusal);
     }
     let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     live.refusals.writes.borrow_mut().add(program.trim_end_matches('\n'), refusal);
@@ -141,14 +141,14 @@ fn made_at_home(home: &Path, pid: u32, path: &Path) -> Option<PathBuf> {
         None if !is_hidden => 1,
         _ => return None,
     };
-    let (found, _, device) = why::inside(pid, path)?;
-    let (_, _, own) = why::inside(pid, home)?;
+    let (found, _, device) = why::view_inside(pid, path)?;
+    let (_, _, own) = why::view_inside(pid, home)?;
     let is_private = device == own && rustix::fs::stat(home).is_ok_and(|there| there.st_dev != own);
     (found != path && is_private).then(|| below.iter().take(parts).collect())
 }
 
 /// The missing grant and Landlock right; None if none is missing, or the file does not exist outside either.
-fn missing(
+fn missing_grant(
     session: &Session,
     server: Option<&ServerId>,
     pid: u32,

@@ -18,7 +18,7 @@ pub mod fetch;
 pub mod fleet;
 pub mod gateway;
 pub(crate) mod git_head;
-mod held;
+mod held_names;
 mod interface;
 pub mod inventory;
 pub mod launch;
@@ -128,11 +128,11 @@ fn load_policy(search: &Search) -> Result<Policy, SessionError> {
 pub struct Session {
     pub facts: Rc<Facts>,
     pub record: Rc<Record>,
-    pub live: Live,
+    pub live: SessionState,
 }
 
 /// The changing state, by subject. Functions get the part that they need.
-pub struct Live {
+pub struct SessionState {
     pub servers: KnownServers,
     pub agent: AgentSandbox,
     pub network: network::Network,
@@ -247,7 +247,7 @@ pub struct SessionOptions<'a> {
     pub tells_files: bool,
 }
 
-impl Live {
+impl SessionState {
     fn new(facts: &Facts, network: network::Network, registered: Registered, teardown: Teardown) -> Self {
         let servers = KnownServers {
             pins: Arc::new(PinStore::new(&facts.context.state)),
@@ -289,7 +289,7 @@ impl Session {
         let search = search(&context, opening.policy, opening.agent, opening.flags);
         let flags = search.flags.clone();
         let (bounded, bound) =
-            context.hierarchies.bounded(&format!("agentsh-{}", std::process::id()), most_memory());
+            context.hierarchies.create_bounded(&format!("agentsh-{}", std::process::id()), most_memory());
         let found = std::mem::replace(&mut context.hierarchies, bounded);
         // All concurrently: eBPF programs, policy, zygote (the first order shows whether it started) and store. The
         // programs need cgroups, which a container rarely has.
@@ -308,7 +308,7 @@ impl Session {
         context.set_writable(writable(&policy, &context.paths()));
         let journal = journal?;
         if opening.gathers_events {
-            journal.gather();
+            journal.start_collecting();
         }
         if opening.learns {
             refuse_to_learn_what_is_locked(&policy)?;
@@ -339,10 +339,10 @@ impl Session {
         };
         let record =
             Record::new(journal, opening.hold_messages && paragraph::is_terminal(&std::io::stderr()));
-        let live = Live::new(&facts, network, registered, Teardown::new(mark, bound));
+        let live = SessionState::new(&facts, network, registered, Teardown::new(mark, bound));
         let session = Self { facts: Rc::new(facts), record: Rc::new(record), live };
         session.begin(opening.verb, opening.command, &flags, network_programs)?;
-        let _busy_ones_are_left_to_a_later_run = agentsh_sandbox::cgroup::sweep(&found);
+        let _busy_ones_are_left_to_a_later_run = agentsh_sandbox::cgroup::remove_abandoned(&found);
         Ok(session)
     }
 
@@ -451,7 +451,7 @@ impl agentsh_guards::GuardSession for Session {
         self.live.refusals.suggested.add(&self.facts, change);
     }
 
-    fn remains(&self) {
+    fn note_unfinished(&self) {
         self.live.teardown.remains.set(true);
     }
 }

@@ -82,7 +82,7 @@ impl Network {
 
 /// Commands that would allow what was refused.
 #[must_use]
-pub fn learned(session: &Session) -> String {
+pub fn allow_commands(session: &Session) -> String {
     let lines = session.wanted_lines(usize::MAX);
     if lines.is_empty() {
         return "no refusal that a rule of `network.allow` could change".to_owned();
@@ -129,7 +129,7 @@ pub async fn open(
     of_agent: AgentNetwork,
 ) -> Result<Egress, String> {
     let backend = session.facts.backend;
-    let (policed, missing) = match session.live.network.loading.policed().await {
+    let (policed, missing) = match session.live.network.loading.wait_until_loaded().await {
         Ok(policed) => (Some(policed), None),
         Err(why) if backend == Backend::Ebpf && !session.facts.allow_degraded => {
             return Err(format!(
@@ -139,7 +139,7 @@ pub async fn open(
         Err(why) => (None, Some(why)),
     };
     let asks = session.facts.learns || (server.is_none() && asks(&session.facts, rules));
-    let allow = Allowlist::new(rules).asking(asks);
+    let allow = Allowlist::new(rules).with_questions(asks);
     let plan = if policed.is_some() {
         plan::Network::Redirected { listeners: kernel::listeners(&allow) }
     } else {
@@ -279,9 +279,13 @@ fn enforcement(chosen: Backend, network: &plan::Network, missing: Option<String>
         true => format!("{backend}: no direct route; DNS, TLS and HTTP host names must be in the allow list"),
     };
     match (chosen, missing) {
-        (Backend::Ebpf, Some(why)) => {
-            Enforcement::less("network", "ebpf", &got, State::Degraded, format!("{why}; {USERNS_LIMITATION}"))
-        }
+        (Backend::Ebpf, Some(why)) => Enforcement::weakened(
+            "network",
+            "ebpf",
+            &got,
+            State::Degraded,
+            format!("{why}; {USERNS_LIMITATION}"),
+        ),
         (Backend::Auto, Some(why)) => Enforcement {
             why: format!("not by eBPF: {why}; {USERNS_LIMITATION}"),
             ..Enforcement::enforced("network", got)
@@ -298,7 +302,7 @@ impl Egress {
     #[must_use]
     pub fn reachable(&self) -> (Allowlist, Option<Rc<dyn agentsh_net::ask::Ask>>) {
         let ask = self.services.ask.clone();
-        (Allowlist::new(&self.rules).asking(ask.is_some()), ask)
+        (Allowlist::new(&self.rules).with_questions(ask.is_some()), ask)
     }
 
     /// Whether eBPF programs judge connections.
@@ -372,8 +376,8 @@ pub struct EgressService {
 
 /// Waits until an ended program's connections are recorded.
 pub async fn finish(session: &Session, service: EgressService) {
-    if let Ok(policed) = session.live.network.loading.policed().await {
-        policed.kernel.told().await;
+    if let Ok(policed) = session.live.network.loading.wait_until_loaded().await {
+        policed.kernel.wait_until_recorded().await;
     }
     session.close_in_background(service.unanswered.finish().await);
     service.service.finish(DRAIN_TIMEOUT).await;

@@ -49,7 +49,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
     if declaration.id_is_derived
         && stored
             .as_ref()
-            .is_none_or(|pin| unversioned(&pin.state.identity) != unversioned(&resolved.identity))
+            .is_none_or(|pin| without_version(&pin.state.identity) != without_version(&resolved.identity))
         && let Some(place) = own_place(&session.facts, resolved, &declaration.command)
     {
         scope = place;
@@ -108,7 +108,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
             };
             if action == Action::Refuse {
                 commit(&session.record, event).await?;
-                return Err(recorded(format!(
+                return Err(recorded_refusal(format!(
                     "server '{id}' is not pinned, and {} requires a pin; inspect it with \
                      `agentsh mcp pins diff --server {id}`, accept it with `agentsh mcp pins trust --server {id}`",
                     pinning.rule
@@ -134,7 +134,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
                 commit(&session.record, event).await?;
                 let more = change.changed.len().saturating_sub(changed.len());
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                return Err(recorded(format!(
+                return Err(recorded_refusal(format!(
                     "server '{id}' differs from its pin: {}{more} changed; refused by {}; see \
                      `agentsh mcp pins diff --server {id}`, accept with `agentsh mcp pins trust --server {id}`",
                     changed.join(", "),
@@ -159,7 +159,7 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
 
 /// Pins servers without a pin before the agent can write their files. What cannot be pinned now is not pinned later
 /// either; packages to be fetched come from where no agent writes.
-pub async fn ahead(session: &Rc<Session>, declared: &BTreeMap<ServerId, Declared>) {
+pub async fn pin_in_advance(session: &Rc<Session>, declared: &BTreeMap<ServerId, Declared>) {
     let pinning = &session.facts.policy.mcp.pinning;
     if !pinning.enabled || !pinning.pin_binary || !pinning.auto_trust_first {
         return;
@@ -318,7 +318,7 @@ fn own_place(facts: &Facts, resolved: &Resolved, command: &str) -> Option<String
 }
 
 /// A package without its version.
-fn unversioned(identity: &str) -> &str {
+fn without_version(identity: &str) -> &str {
     let is_package = ["npm:", "pypi:"].iter().any(|kind| identity.starts_with(kind));
     identity.rsplit_once('@').filter(|_| is_package).map_or(identity, |(name, _)| name)
 }
@@ -345,6 +345,6 @@ async fn commit(record: &Record, event: Event) -> Result<(), StartError> {
 }
 
 /// A refusal with its own event.
-fn recorded(message: String) -> StartError {
+fn recorded_refusal(message: String) -> StartError {
     StartError { recorded: true, ..StartError::permanent(message) }
 }

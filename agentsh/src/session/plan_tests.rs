@@ -108,7 +108,7 @@ fn caches() -> Contribution {
 fn agent_home() -> Contribution {
     let own = Grant { path: at(".claude"), access: Access::ReadWrite };
     let file = File::new(at(".claude.json"), "{}", 0o600);
-    Contribution { files: vec![file], ..Contribution::new(Feature::AgentHome).owning([own]) }
+    Contribution { files: vec![file], ..Contribution::new(Feature::AgentHome).with_own_files([own]) }
 }
 
 fn git_identity() -> Contribution {

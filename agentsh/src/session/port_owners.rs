@@ -35,7 +35,7 @@ impl PortOwners {
 fn agent_at(port: u16) -> Option<&'static str> {
     let sockets: BTreeSet<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
-        .flat_map(|table| listening(&fs::read_to_string(table).unwrap_or_default(), port))
+        .flat_map(|table| listening_sockets(&fs::read_to_string(table).unwrap_or_default(), port))
         .collect();
     if sockets.is_empty() {
         return None;
@@ -52,7 +52,7 @@ fn agent_at(port: u16) -> Option<&'static str> {
 }
 
 /// `socket:[INODE]` of each listener at the port.
-fn listening(table: &str, port: u16) -> Vec<String> {
+fn listening_sockets(table: &str, port: u16) -> Vec<String> {
     const TCP_LISTEN_STATE: &str = "0A";
     let line = |line: &str| {
         let parts: Vec<&str> = line.split_whitespace().collect();
@@ -82,7 +82,7 @@ mod tests {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
              0: 0100007F:6377 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0 100 0 0 10 0\n\
              1: 0100007F:6377 0100007F:9999 01 00000000:00000000 00:00000000 00000000  1000        0 4712 1 0 100 0 0 10 0\n";
-        assert_eq!(listening(table, 0x6377), ["socket:[4711]"]);
-        assert!(listening(table, 80).is_empty());
+        assert_eq!(listening_sockets(table, 0x6377), ["socket:[4711]"]);
+        assert!(listening_sockets(table, 80).is_empty());
     }
 }

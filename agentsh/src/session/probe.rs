@@ -16,7 +16,7 @@ use agentsh_sandbox::spec::{
     Contribution, Feature, PathRules, PinnedBytes, PinnedFile, Process, ProcessKind, RelocatedPath, merge,
 };
 use agentsh_trials::doctor::probe::LANDLOCK_ONLY;
-use agentsh_trials::doctor::{Ended, Probed};
+use agentsh_trials::doctor::{ProbeEnd, Probed};
 
 use super::Context;
 use super::launch::{self, Handles, Running};
@@ -60,19 +60,19 @@ pub async fn run(context: &Context, probe: Probe) -> Result<Probed, ProbeError> 
     let running = start(context, probe, inside).await?;
     let child = &running.child;
     let output = agentsh_base::task::spawn_local(read(stdout));
-    let mut ended = Ended::ByItself;
+    let mut ended = ProbeEnd::ByItself;
     let exit_code = {
         let over = memory_exceeded(&running);
         tokio::pin!(over);
         tokio::select! {
             code = child.exit() => code,
             () = &mut over => {
-                ended = Ended::ByTheMemoryWatchdog;
+                ended = ProbeEnd::ByTheMemoryWatchdog;
                 child.kill();
                 child.exit().await
             }
             () = tokio::time::sleep(PROBE_TIMEOUT) => {
-                ended = Ended::TooSlow;
+                ended = ProbeEnd::TooSlow;
                 child.kill();
                 child.exit().await
             }
@@ -141,7 +141,7 @@ pub async fn start(context: &Context, probe: Probe, stdout: OwnedFd) -> Result<R
 }
 
 /// Resolves to true when every holder of the other end is gone.
-pub async fn gone(mut held: pipe::Receiver, patience: Duration) -> Option<Duration> {
+pub async fn wait_until_closed(mut held: pipe::Receiver, patience: Duration) -> Option<Duration> {
     let started = Instant::now();
     let mut buffer = [0; 64];
     loop {

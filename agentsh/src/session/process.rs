@@ -16,7 +16,7 @@ use agentsh_store::{Event, FileGrant, escape, redact};
 
 use super::launch::{self, Handles, Running};
 use super::{Session, network};
-use agentsh_guards::{Before, GuardSession, Guards};
+use agentsh_guards::{GuardSession, Guards, StateBeforeStart};
 
 /// 128 + SIGKILL.
 const SIGKILL_EXIT_CODE: u8 = 137;
@@ -69,7 +69,7 @@ pub async fn start(
         // Before the stubs, which may be in a pinned directory.
         resolved.unchanged_since().map_err(ProcessError::Changed)?;
         let stubs = launch::stubs(context, layout).map_err(ProcessError::Stubs)?;
-        Ok::<_, ProcessError>((Before::new(&session.facts, spec, layout), stubs))
+        Ok::<_, ProcessError>((StateBeforeStart::new(&session.facts, spec, layout), stubs))
     });
     let (mut running, (before, stubs)) = assembled.await?;
     let unprotected = running.place.as_mut().map(|place| std::mem::take(&mut place.guarded));
@@ -174,7 +174,8 @@ fn tell_task_limit(session: &Session, server: Option<&ServerId>, tasks: &TaskCou
         ),
     };
     // A look from outside may miss one that has just ended.
-    let Some(limit) = own.or(default.pids.as_ref()).filter(|limit| tasks.most() + 2 >= limit.value) else {
+    let Some(limit) = own.or(default.pids.as_ref()).filter(|limit| tasks.highest_count() + 2 >= limit.value)
+    else {
         return;
     };
     let who = server.map_or("the agent".to_owned(), |id| format!("server '{}'", escape::line(&id.0)));

@@ -47,7 +47,7 @@ pub fn apply(
     let (package, found) = find(&session.facts, &session.record, declaration, resolved)?;
     session.live.servers.labels.borrow_mut().insert(
         id.clone(),
-        Labels::of_server(vouched(&session.facts, declaration), package.as_ref(), found.as_ref()),
+        Labels::of_server(trusted_policy(&session.facts, declaration), package.as_ref(), found.as_ref()),
     );
     let process = if declaration.has_grants_by_name() {
         mcp.process_of(id, found.as_ref())
@@ -108,7 +108,7 @@ pub fn apply(
 }
 
 /// The user's policy for a name, if it applies to this server.
-fn vouched<'s>(facts: &'s Facts, declaration: &Declaration) -> Option<&'s ServerPolicy> {
+fn trusted_policy<'s>(facts: &'s Facts, declaration: &Declaration) -> Option<&'s ServerPolicy> {
     facts.policy.mcp.servers.get(&declaration.id).filter(|_| declaration.has_grants_by_name())
 }
 

@@ -62,7 +62,7 @@ const MACHINE: Purpose = Purpose {
 };
 
 #[must_use]
-pub fn purpose(number: libc::c_long) -> &'static Purpose {
+pub fn purpose_of_call(number: libc::c_long) -> &'static Purpose {
     Call::of(number).map_or(&MACHINE, of_call)
 }
 
@@ -117,10 +117,16 @@ pub struct Calls(std::cell::RefCell<BTreeMap<(String, &'static str), &'static Pu
 
 impl Calls {
     /// Reports the first refused call of its kind: program, call and sandbox.
-    pub fn refused(&self, record: &Record, server: Option<&ServerId>, program: &str, call: libc::c_long) {
-        let purpose = purpose(call);
+    pub fn report_first(
+        &self,
+        record: &Record,
+        server: Option<&ServerId>,
+        program: &str,
+        call: libc::c_long,
+    ) {
+        let purpose = purpose_of_call(call);
         if let Some(number) = self.add(program, purpose) {
-            tell(record, server, program, purpose, number);
+            report_refused_call(record, server, program, purpose, number);
         }
     }
 
@@ -144,7 +150,13 @@ impl Calls {
     }
 }
 
-fn tell(record: &Record, server: Option<&ServerId>, program: &str, purpose: &Purpose, number: usize) {
+fn report_refused_call(
+    record: &Record,
+    server: Option<&ServerId>,
+    program: &str,
+    purpose: &Purpose,
+    number: usize,
+) {
     let Purpose { what, why, instead } = purpose;
     let who = server.map_or(String::new(), |id| format!(" of server '{}'", escape::line(&id.0)));
     let shown = escape::line(program);
@@ -215,7 +227,7 @@ mod tests {
             }
         }
         assert!(machine > 10);
-        assert_eq!(purpose(libc::SYS_fchmodat), &SET_ID);
+        assert_eq!(purpose_of_call(libc::SYS_fchmodat), &SET_ID);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct Refusal {
 
 impl Files {
     /// The refusals that are known to be ours.
-    fn hear(&self, record: Record) -> Vec<Refusal> {
+    fn match_refusals(&self, record: Record) -> Vec<Refusal> {
         let mut pending = self.pending.borrow_mut();
         let mut domains = self.domains.borrow_mut();
         match record {
@@ -143,9 +143,9 @@ pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
             match rustix::io::read(socket.get_ref(), &mut message) {
                 Ok(length) => {
                     let record = message.get(..length).and_then(landlock_audit::read);
-                    let found = record.map(|record| session.live.refusals.files.hear(record));
+                    let found = record.map(|record| session.live.refusals.files.match_refusals(record));
                     for refusal in found.unwrap_or_default() {
-                        tell(&session, &refusal);
+                        report_refusal(&session, &refusal);
                     }
                     Next::More
                 }
@@ -159,7 +159,7 @@ pub fn add(session: &Rc<Session>, owner: Owner, pid: u32) {
 }
 
 /// Reports the first one of a kind.
-pub fn tell(session: &Session, refusal: &Refusal) {
+pub fn report_refusal(session: &Session, refusal: &Refusal) {
     let Some(number) = session.live.refusals.files.number(refusal) else { return };
     let Refusal { owner, rights, path } = refusal;
     let question = if rights.iter().all(|right| right.starts_with("fs.read_")) {
@@ -195,17 +195,17 @@ pub fn tell(session: &Session, refusal: &Refusal) {
             answer.rule
         ));
     }
-    session.record.journal.record(refused(refusal, what, answer.rule, change.as_deref()));
+    session.record.journal.record(refusal_event(refusal, what, answer.rule, change.as_deref()));
 }
 
 /// A name may be a token, which is redacted in the path and suggestion.
-fn refused(refusal: &Refusal, access: String, rule: RuleRef, change: Option<&str>) -> Event {
+fn refusal_event(refusal: &Refusal, access: String, rule: RuleRef, change: Option<&str>) -> Event {
     Event::FileRefused {
         server_id: refusal.owner.clone(),
-        path: redact::whole(&refusal.path),
+        path: redact::redact_text(&refusal.path),
         access,
         rule,
-        change: change.map(redact::whole),
+        change: change.map(redact::redact_text),
     }
 }
 
@@ -225,7 +225,10 @@ mod tests {
         let about = |path: &str| {
             let refusal = Refusal { owner: None, rights: Vec::new(), path: path.to_owned() };
             let change = format!("read: [{path}]");
-            format!("{:?}", super::refused(&refusal, "read_file".to_owned(), rule.clone(), Some(&change)))
+            format!(
+                "{:?}",
+                super::refusal_event(&refusal, "read_file".to_owned(), rule.clone(), Some(&change))
+            )
         };
         let record = about(&format!("/srv/export/{token}/x"));
         assert!(!record.contains(&token[..20]) && record.contains("[redacted]"), "{record}");
@@ -243,14 +246,14 @@ mod tests {
         let files = Files::default();
         files.sandboxes.borrow_mut().insert(7, None);
         let paths = |found: Vec<Refusal>| found.into_iter().map(|one| one.path).collect::<Vec<_>>();
-        assert!(files.hear(refused("a", "/1")).is_empty());
-        assert!(files.hear(refused("b", "/other")).is_empty());
-        assert_eq!(paths(files.hear(domain("a", 7))), ["/1"]);
-        assert_eq!(paths(files.hear(refused("a", "/2"))), ["/2"]);
-        assert!(files.hear(domain("b", 8)).is_empty());
-        assert!(files.hear(refused("b", "/other")).is_empty());
+        assert!(files.match_refusals(refused("a", "/1")).is_empty());
+        assert!(files.match_refusals(refused("b", "/other")).is_empty());
+        assert_eq!(paths(files.match_refusals(domain("a", 7))), ["/1"]);
+        assert_eq!(paths(files.match_refusals(refused("a", "/2"))), ["/2"]);
+        assert!(files.match_refusals(domain("b", 8)).is_empty());
+        assert!(files.match_refusals(refused("b", "/other")).is_empty());
         for number in 0..5000 {
-            files.hear(refused(&format!("x{number}"), "/x"));
+            files.match_refusals(refused(&format!("x{number}"), "/x"));
         }
         assert_eq!(files.pending.borrow().len(), MAX_PENDING);
     }

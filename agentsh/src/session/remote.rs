@@ -65,7 +65,7 @@ impl Remote {
 
     /// Reports postponed answers.
     #[must_use]
-    pub fn telling(self, pauses: PauseSender) -> Self {
+    pub fn with_pauses(self, pauses: PauseSender) -> Self {
         Self { pauses: Some(pauses), ..self }
     }
 
@@ -208,7 +208,7 @@ fn remedy(id: &ServerId, url: &str) -> String {
 ///
 /// # Errors
 /// When a variable is not set.
-pub fn filled(
+pub fn expand_headers(
     headers: &BTreeMap<String, String>,
     env: &BTreeMap<String, String>,
 ) -> Result<Vec<(String, String)>, String> {
@@ -222,7 +222,7 @@ pub fn filled(
 pub fn header(line: &str, env: &BTreeMap<String, String>) -> Result<(String, String), String> {
     let (name, value) = line.split_once(':').unwrap_or((line, ""));
     let name = name.trim();
-    let value = expand::filled(value.trim(), env)
+    let value = expand::expand_in_session(value.trim(), env)
         .map_err(|missing| format!("its header '{name}' needs the variable {missing}, which is not set"))?;
     Ok((name.to_owned(), value))
 }

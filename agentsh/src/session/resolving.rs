@@ -72,7 +72,7 @@ pub async fn resolve(
         let mut progress = Progress::new(place);
         let resolved = agentsh_pin::resolve(&request, &mut cache, &mut |step| progress.show(&step));
         progress.clear();
-        (resolved.and_then(pinned), cache)
+        (resolved.and_then(pin_resolved), cache)
     })
     .await
     .map_err(|error| PinError::internal(&error.to_string()))?;
@@ -80,7 +80,7 @@ pub async fn resolve(
     resolved
 }
 
-fn pinned(resolved: Resolved) -> Result<Pinned, PinError> {
+fn pin_resolved(resolved: Resolved) -> Result<Pinned, PinError> {
     let (mut files, mut descriptors) = (Vec::new(), Vec::new());
     for file in &resolved.files {
         let bytes = if file.system_owned || file.size > MAX_COPIED_BYTES {
@@ -209,7 +209,10 @@ impl Progress {
                 let _ = write!(std::io::stderr(), "\r\x1b[Kchecking {name} ({percent} %)");
             }
             ProgressOutput::Beside if first => {
-                agentsh_approvals::beside(&format!("checking what a server runs ({name} and more)"), "");
+                agentsh_approvals::show_notification(
+                    &format!("checking what a server runs ({name} and more)"),
+                    "",
+                );
             }
             ProgressOutput::Beside => {}
         }

@@ -50,7 +50,7 @@ pub fn keep_guards(layer: &Layer, rules: &PathRules) -> Result<(), RunError> {
 ///
 /// # Errors
 /// When that fails: the servers would see the project itself.
-pub fn share(session: &Session, agent: &Process) -> Result<(), RunError> {
+pub fn share_layer(session: &Session, agent: &Process) -> Result<(), RunError> {
     let namespaces = agent.namespaces();
     let namespaces =
         namespaces.ok_or_else(|| RunError::Refused("cannot share the layer with servers".to_owned()))?;
@@ -63,7 +63,7 @@ pub fn share(session: &Session, agent: &Process) -> Result<(), RunError> {
 }
 
 /// Summarises the layer for the user. Removes an empty one.
-pub fn tell(session: &Session) {
+pub fn report_layer(session: &Session) {
     let context = &session.facts.context;
     let id = session.facts.id.to_string();
     let Ok(found) = find(&context.state, Some(&id), &context.project) else { return };

@@ -104,12 +104,18 @@ pub async fn run(request: Request) -> Result<Outcome, RunError> {
     let session = Rc::new(session);
     let result = supervise(&session, kind, &request).await;
     if request.review {
-        review_mode::tell(&session);
+        review_mode::report_layer(&session);
     } else {
-        committed::tell(&session);
+        committed::report_commits(&session);
     }
     if matches!(result, Ok(code) if code != 0) {
-        session.live.refusals.writes.take().all().for_each(|(_, write)| refused_files::tell(&session, write));
+        session
+            .live
+            .refusals
+            .writes
+            .take()
+            .all()
+            .for_each(|(_, write)| refused_files::report_refusal(&session, write));
     }
     let result = result.map(|code| session.exit_code(code));
     session.record.release_refusals(request.summarised && result.is_ok());
@@ -134,7 +140,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     let mut terminal = GuardedTerminal::begin();
     session.facts.context.host.keep_listings();
     // Before anything is opened or told to the agent.
-    let sources = remotes::named(&session.facts.context)
+    let sources = remotes::named_remotes(&session.facts.context)
         .into_iter()
         .chain(go_modules::named_sources(&session.facts.context));
     let new = project_sources::note(&session.facts.context, &sources.collect::<Vec<_>>(), request.agree);
@@ -163,7 +169,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         session.record.note(note);
     }
     let declared = configured::declarations(&session.facts.context, &session.facts.policy, &launch);
-    changed_settings::tell(&session.facts, &session.record, kind);
+    changed_settings::report_changes(&session.facts, &session.record, kind);
     session.live.agent.has_neighbours.set(!declared.is_empty());
 
     let command = Command {
@@ -175,7 +181,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     };
     let (pinned, (), ()) = tokio::join!(
         resolving::resolve(session, command, None),
-        pinning::ahead(session, &declared),
+        pinning::pin_in_advance(session, &declared),
         skill_pins::check(session, kind)
     );
     let pinned = pinned?;
@@ -192,7 +198,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
     // Before the agent runs, so that no signal ends us alone.
     let signals = Signals::listen()?;
     if let Some(terminal) = &mut terminal {
-        terminal.ready();
+        terminal.wait_until_modes_are_saved();
     }
     let asked = (request, bridges.approvals(), bridges.guard());
     let AgentResources { process, layers, keys } =
@@ -221,7 +227,7 @@ async fn supervise(session: &Rc<Session>, kind: Kind, request: &Request) -> Resu
         never = compared_again => never,
     };
     compare_logins(true);
-    memory.tell(&session.facts, &session.record, kind);
+    memory.report_changes(&session.facts, &session.record, kind);
     drop(keys);
     remember::keep(&session.facts, &session.record, kind, &launch, &given, inside.as_ref());
     if let Some(inside) = &inside {
@@ -306,7 +312,13 @@ async fn start_agent(
     }
     specify::report(&session.record, None, &spec);
     if kind.is_unknown() {
-        unknown_agent::tell(&session.facts, &session.record, launch, &pinned.resolved, &spec.stripped);
+        unknown_agent::report_unknown_agent(
+            &session.facts,
+            &session.record,
+            launch,
+            &pinned.resolved,
+            &spec.stripped,
+        );
     }
     let of_agent = AgentNetwork {
         approvals: Some(approvals.clone()),
@@ -342,7 +354,7 @@ async fn start_agent(
         session.live.agent.inside.replace(process.namespaces());
     }
     if layer.is_some() {
-        review_mode::share(session, &process)?;
+        review_mode::share_layer(session, &process)?;
     }
     // While the agent loads, because a short one would have to wait at its end.
     session.record.journal.flush_now();
@@ -406,7 +418,7 @@ async fn until_exit(
                     child.kill();
                 }
             }
-            () = child.stopped() => if !approvals.has_paused_the_agent() { suspended.stop(child) },
+            () = child.wait_until_stopped() => if !approvals.has_paused_the_agent() { suspended.stop(child) },
             _ = signals.resumed.recv() => suspended.resume(child),
             () = suspended.in_front() => drop(suspended.return_terminal()),
             // The agent decides; it did not get this one if the shell had just put the job in front.

@@ -60,7 +60,7 @@ impl Sentinel {
             most_memory: MAX_MEMORY.max(max_line_bytes.saturating_mul(24)),
         };
         let builder = std::thread::Builder::new().name("sentinel".to_owned()).stack_size(256 << 10);
-        builder.spawn(move || watch.look())?;
+        builder.spawn(move || watch.watch_main_thread())?;
         Ok(Self { shared, answering })
     }
 }
@@ -80,7 +80,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn look(self) {
+    fn watch_main_thread(self) {
         let (mut answers, mut step) = (0, String::new());
         let (mut still, mut busy) = (0, 0);
         loop {
@@ -121,7 +121,7 @@ impl Watch {
         let journal = self.journal;
         // This may block on locks or readers, so only for a moment.
         let _no_thread_no_words = std::thread::Builder::new().spawn(move || {
-            agentsh_host::standard_error::say(&format!("agentsh: {message}"));
+            agentsh_host::standard_error::print_message(&format!("agentsh: {message}"));
             super::signals::reclaim_terminal();
             journal.record(Event::Enforcement {
                 server_id: None,

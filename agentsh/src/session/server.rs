@@ -18,7 +18,7 @@ use agentsh_store::Event;
 use agentsh_store::words::ExitCause;
 
 use super::declared::Declaration;
-use super::held::HeldNames;
+use super::held_names::HeldNames;
 use super::launch::Handles;
 use super::network::{self, AgentNetwork};
 use super::process::{self, Process, ProcessEnd, ProcessError};
@@ -55,7 +55,7 @@ pub struct Server {
 impl Server {
     /// Sets `failure` if the start fails.
     #[must_use]
-    pub fn telling(mut self, failure: Rc<Cell<Option<u8>>>) -> Self {
+    pub fn with_failure_flag(mut self, failure: Rc<Cell<Option<u8>>>) -> Self {
         self.failure = failure;
         self
     }
@@ -131,15 +131,16 @@ impl Server {
         let env = &self.process.env;
         let from_arguments = from_arguments.into_iter().filter(|grant| !covered(&resolved, &grant.path));
         let defaults = given.env.into_iter().map(|(name, value)| EnvChange::Default(name, value));
-        let of_profile = Contribution::new(Feature::Profile).granting(given.grants).owning(given.own_state);
-        let worded = environment::declared(&resolved.worded, env, own);
+        let of_profile =
+            Contribution::new(Feature::Profile).granting(given.grants).with_own_files(given.own_state);
+        let worded = environment::declared_variables(&resolved.worded, env, own);
         let needed = resolved.env.clone().into_iter().map(|(name, value)| EnvChange::Set(name, value));
         let authority = trust::authority(&session, &self.process.network);
         let parts = vec![
             of_policy,
             Contribution { environment: defaults.collect(), ..of_profile },
             Contribution {
-                environment: environment::declared(&self.declaration.env, env, own),
+                environment: environment::declared_variables(&self.declaration.env, env, own),
                 ..Contribution::new(Feature::Declaration).granting(from_arguments)
             },
             Contribution {
@@ -151,9 +152,9 @@ impl Server {
             specify::closed_hosts(&session),
         ];
 
-        let (stdin, stdin_inside) = pipes::to_write().map_err(|error| failed(id, &error))?;
-        let (stdout, stdout_inside) = pipes::to_read().map_err(|error| failed(id, &error))?;
-        let (stderr, stderr_inside) = pipes::to_read().map_err(|error| failed(id, &error))?;
+        let (stdin, stdin_inside) = pipes::to_write().map_err(|error| start_error(id, &error))?;
+        let (stdout, stdout_inside) = pipes::to_read().map_err(|error| start_error(id, &error))?;
+        let (stderr, stderr_inside) = pipes::to_read().map_err(|error| start_error(id, &error))?;
         let cwd = self.declaration.cwd.clone().or_else(|| resolved.cwd.clone());
         let program = specify::Pinning {
             argv: strings(&resolved)?.into_iter().map(Into::into).collect(),
@@ -206,11 +207,11 @@ impl Server {
             ProcessError::Changed(error) => {
                 StartError::permanent(format!("cannot start server '{id}': {error}"))
             }
-            ProcessError::Stubs(error) => failed(id, &error),
+            ProcessError::Stubs(error) => start_error(id, &error),
         })?;
         self.starts += 1;
         if let Some(held) = held {
-            held.until_it_speaks(&stdout).map_err(|error| failed(id, &error))?;
+            held.until_it_speaks(&stdout).map_err(|error| start_error(id, &error))?;
         }
         drop((stdin_inside, stdout_inside, stderr_inside));
         // The manifest may be large, and the session long.
@@ -298,7 +299,7 @@ fn strings(resolved: &Resolved) -> Result<Vec<String>, StartError> {
     })
 }
 
-fn failed(id: &ServerId, error: &std::io::Error) -> StartError {
+fn start_error(id: &ServerId, error: &std::io::Error) -> StartError {
     let message = format!("cannot start server '{id}': {error}");
     StartError { permanent: false, ..StartError::permanent(message) }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentsh_base::{paragraph, proc_file};
-use agentsh_host::standard_error::say;
+use agentsh_host::standard_error::print_message;
 use nix::unistd::Pid;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -67,7 +67,7 @@ pub(super) fn end_after(mut requests: u32) -> Result<(), SignalSetupError> {
             requests = requests.saturating_sub(1);
             if requests == 0 {
                 tokio::time::sleep(CLOSE_TIMEOUT).await;
-                say(
+                print_message(
                     "agentsh: ended by a second signal before its end was complete; the next run checks what is left",
                 );
                 std::process::exit(status);

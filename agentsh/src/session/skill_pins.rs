@@ -13,7 +13,7 @@ use agentsh_store::pins::{Pin, PinState, TrustedBy};
 use agentsh_store::{Event, StoreError, escape, words};
 
 use super::Session;
-use agentsh_broker::logins::word;
+use agentsh_broker::logins::shell_word;
 use agentsh_host::Facts;
 
 /// Limit of trees in a message, and of files in an event.
@@ -96,7 +96,7 @@ async fn leave_out(
     });
     let what =
         format!("more than {} skills and plugins; these are not compared with their pins", trees::MAX_TREES);
-    Ok(Some(format!("{what}: {}; {}", named(&names), offered(LEFT_OUT))))
+    Ok(Some(format!("{what}: {}; {}", join_names(&names), offered_commands(LEFT_OUT))))
 }
 
 /// The names of changed trees.
@@ -174,10 +174,10 @@ fn other_files(pin: &Pin, state: &PinState) -> Vec<String> {
 
 fn changed_note(changed: &[String]) -> Option<String> {
     let first = changed.first()?;
-    Some(format!("changed since it was pinned: {}; {}", named(changed), offered(first)))
+    Some(format!("changed since it was pinned: {}; {}", join_names(changed), offered_commands(first)))
 }
 
-fn named(names: &[String]) -> String {
+fn join_names(names: &[String]) -> String {
     let mut named: Vec<_> =
         names.iter().take(MAX_NAMED).map(|name| format!("'{}'", escape::line(name))).collect();
     if names.len() > MAX_NAMED {
@@ -187,8 +187,8 @@ fn named(names: &[String]) -> String {
 }
 
 /// The commands, quoted for a shell.
-fn offered(name: &str) -> String {
-    let server = word(&escape::line(name));
+fn offered_commands(name: &str) -> String {
+    let server = shell_word(&escape::line(name));
     format!(
         "look at it with `agentsh mcp pins diff --server {server}`, accept it with `agentsh mcp pins trust --server {server}`"
     )

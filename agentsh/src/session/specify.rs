@@ -86,8 +86,8 @@ pub fn path_rules(context: &Context, kind: ProcessKind, limits: &ResolvedLimits)
         start: context.directory.clone(),
         has_project_directory: kind.is_agent(),
         stubs: kind != ProcessKind::Probe,
-        git: user_git::everywhere(context),
-        named: agentsh_host::named_files::named(context),
+        git: user_git::global_settings(context),
+        named: agentsh_host::named_files::named_files(context),
         private_bytes: private_bytes(context, limits),
         ..PathRules::default()
     }
@@ -136,8 +136,8 @@ pub fn of_sandbox(context: &Context, kind: ProcessKind) -> Contribution {
 pub fn closed_hosts(session: &Session) -> Contribution {
     let mut part = Contribution::new(Feature::ClosedHosts);
     let registry = session.live.servers.registered.settings();
-    let registry = registry.and_then(|settings| Some((settings.place()?, settings.rule.clone())));
-    let fleet = fleet::place(&session.facts.context.state)
+    let registry = registry.and_then(|settings| Some((settings.registry_address()?, settings.rule.clone())));
+    let fleet = fleet::fleet_address(&session.facts.context.state)
         .map(|place| (place, agentsh_base::types::RuleRef::default_rule("fleet")));
     part.closed.extend(registry.into_iter().chain(fleet).map(|(value, rule)| Ruled { value, rule }));
     part
@@ -152,7 +152,7 @@ pub fn of_program(env: impl IntoIterator<Item = (String, String)>) -> Contributi
 /// What an `env` wrapper takes away, it takes from everything that its program would have got.
 pub fn remove_variables(spec: &mut SandboxSpec, resolved: &Resolved) {
     spec.environment.retain(|name, _| !resolved.removes(name));
-    spec.process.raw_environment.retain(|assignment| resolved.leaves(assignment));
+    spec.process.raw_environment.retain(|assignment| resolved.keeps_assignment(assignment));
 }
 
 /// A host path at another place.

@@ -32,7 +32,7 @@ impl Session {
             kernel: kernel(),
             uid: rustix::process::getuid().as_raw(),
             network_programs,
-            policy_layers: self.facts.policy.layers.iter().map(hashed).collect(),
+            policy_layers: self.facts.policy.layers.iter().map(hash_layer).collect(),
             head: self.facts.head.clone(),
         });
         if let Some(why) = fleet::start(&self.facts.context.state) {
@@ -118,7 +118,7 @@ impl Session {
     }
 }
 
-fn hashed((file, layer): (&String, &agentsh_policy::WrittenLayer)) -> PolicyLayer {
+fn hash_layer((file, layer): (&String, &agentsh_policy::WrittenLayer)) -> PolicyLayer {
     PolicyLayer { file: file.clone(), hash: layer.hash.clone() }
 }
 

@@ -39,7 +39,7 @@ impl SuggestedRules {
 
     fn note(&self, allow: Option<Allow>, change: &str) {
         let wishes = match allow {
-            Some(allow) => words(&allow),
+            Some(allow) => suggested_words(&allow),
             None => vec![Suggestion::Piece(change.to_owned())],
         };
         let mut all = self.0.borrow_mut();
@@ -91,7 +91,7 @@ fn most_frequent(mut entries: Counted, most: usize) -> Vec<String> {
 
 /// Programs inside choose names: patterns and unusual names are only recorded, and link-local addresses, where clouds
 /// serve credentials, are not suggested.
-fn words(allow: &Allow) -> Vec<Suggestion> {
+fn suggested_words(allow: &Allow) -> Vec<Suggestion> {
     let is_good = |word: &&String| {
         let alone = Allow { words: vec![(*word).clone()], ..Allow::default() };
         let address = word.rsplit_once(':').map_or(word.as_str(), |(address, _)| address);

@@ -100,7 +100,7 @@ impl Session {
             // It has no result; a panic was reported where it happened.
             let _ = work.await;
         }
-        teardown.groups.borrow_mut().lift();
+        teardown.groups.borrow_mut().remove_now();
         closed
     }
 }

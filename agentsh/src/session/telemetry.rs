@@ -146,7 +146,7 @@ fn otlp(policy: &TelemetryPolicy, env: &Environment) -> Result<Option<otlp::Sett
         lines.extend(pairs("OTEL_EXPORTER_OTLP_HEADERS", variable("OTEL_EXPORTER_OTLP_HEADERS"))?);
     }
     for (name, value) in &policy.otlp.headers {
-        let filled = expand::filled(&value.value, env).map_err(|missing| {
+        let filled = expand::expand_in_session(&value.value, env).map_err(|missing| {
             format!("its header '{name}' needs the variable {missing}, which is not set")
         })?;
         lines.push((name.clone(), filled));
@@ -213,13 +213,14 @@ fn pairs(variable: &str, text: Option<&str>) -> Result<Vec<(String, String)>, St
     let entries = text.unwrap_or_default().split(',').filter(|entry| !entry.trim().is_empty());
     let pair = |entry: &str| {
         let (name, value) = entry.split_once('=')?;
-        Some((decoded(name.trim())?, decoded(value.trim())?)).filter(|(name, _)| !name.is_empty())
+        Some((percent_decoded(name.trim())?, percent_decoded(value.trim())?))
+            .filter(|(name, _)| !name.is_empty())
     };
     let read: Option<Vec<_>> = entries.map(pair).collect();
     read.ok_or_else(|| format!("{variable} is not a list of `NAME=VALUE`, separated by commas"))
 }
 
-fn decoded(text: &str) -> Option<String> {
+fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {

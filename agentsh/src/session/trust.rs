@@ -60,9 +60,11 @@ fn assemble(
         |bundle: &&str| Some((PathBuf::from(*bundle), context.paths.canonical(Path::new(*bundle))?));
     let (named_so, system) = authorities::SYSTEM_CA_BUNDLES.iter().find_map(bundle_and_file).unzip();
     // Only files that the user names, because they are read on the user's behalf.
-    let named = authorities::named(&|name| context.env.get(name).cloned(), Some(&context.project), &|path| {
-        context.host.is_missing(path)
-    });
+    let named = authorities::named_authorities(
+        &|name| context.env.get(name).cloned(),
+        Some(&context.project),
+        &|path| context.host.is_missing(path),
+    );
     // Often a dozen variables name one file, mostly the machine's.
     let mut seen: BTreeSet<PathBuf> = system.iter().cloned().chain(named_so).collect();
     // The variable itself is not passed on. A tool's own configuration is as outside.

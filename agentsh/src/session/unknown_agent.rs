@@ -21,7 +21,13 @@ const OF_DISTRIBUTION: &[&str] = &["/bin", "/sbin", "/usr/bin", "/usr/sbin", "/u
 const ACCOUNTS: &[&str] = &["API_KEY", "TOKEN", "BASE_URL", "API_BASE", "API_HOST", "_MODEL"];
 
 /// Reports variables and home files that the agent does not get.
-pub fn tell(facts: &Facts, record: &Record, launch: &Launch, found: &Resolved, stripped: &[String]) {
+pub fn report_unknown_agent(
+    facts: &Facts,
+    record: &Record,
+    launch: &Launch,
+    found: &Resolved,
+    stripped: &[String],
+) {
     let typed = launch.argv.first().map(String::as_str).unwrap_or_default();
     let Some(name) = Path::new(typed).file_name().and_then(|name| name.to_str()) else { return };
     if ORDINARY.contains(&name) {

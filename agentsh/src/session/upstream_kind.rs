@@ -18,13 +18,13 @@ impl Upstream for UpstreamKind {
 
     async fn start(&mut self) -> Result<Running<Self::Stdin, Self::Stdout>, StartError> {
         match self {
-            Self::Program(server) => server.start().await.map(alike),
-            Self::Url(remote) => remote.start().await.map(alike),
+            Self::Program(server) => server.start().await.map(boxed),
+            Self::Url(remote) => remote.start().await.map(boxed),
         }
     }
 }
 
-fn alike<I: AsyncWrite + Unpin + 'static, O: AsyncRead + Unpin + 'static>(
+fn boxed<I: AsyncWrite + Unpin + 'static, O: AsyncRead + Unpin + 'static>(
     running: Running<I, O>,
 ) -> Running<Box<dyn AsyncWrite + Unpin>, Box<dyn AsyncRead + Unpin>> {
     let Running { stdin, stdout, exit, kill, told } = running;

@@ -41,7 +41,7 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
     if LIMITS.contains(&word) {
         let agent = &session.live.agent;
         let private = agent.spec.get().map_or(0, |spec| spec.paths.private_bytes);
-        return limits(&session.facts, agent.tasks.get().map_or(0, TaskCount::most), private);
+        return limits(&session.facts, agent.tasks.get().map_or(0, TaskCount::highest_count), private);
     }
     let Session { facts, record, live } = session;
     if let Some((_, text)) = NOTES.iter().find(|(words, _)| words.contains(&word)) {
@@ -56,7 +56,7 @@ fn text(session: &Session, pid: i32, word: &str) -> String {
     let mut is_for_outside = false;
     for (what, question) in questions(word) {
         let asked = || as_built(facts, pid, &question, ask(facts, live.agent.spec.get(), None, &question));
-        let answer = never(&live.refusals.calls, &question);
+        let answer = impossible_answer(&live.refusals.calls, &question);
         let answer = answer.or_else(|| not_written(session, &question)).unwrap_or_else(asked);
         let answer = unless_an_agent_listens(session, &question, answer);
         is_for_outside |= answer.rule == refused_calls::rule();
@@ -146,7 +146,7 @@ fn limits(facts: &Facts, tasks: u64, private: u64) -> String {
 }
 
 /// The answer for actions that no policy can allow.
-fn never(refused: &Calls, question: &Question) -> Option<Answer> {
+fn impossible_answer(refused: &Calls, question: &Question) -> Option<Answer> {
     let Question::Exec(word) = question else { return None };
     let name = Path::new(word).file_name()?.to_str()?;
     let purpose = refused.of(name).or_else(|| refused_calls::works_outside(name))?;
@@ -233,7 +233,7 @@ pub fn ask(
     question: &Question,
 ) -> Answer {
     let answer = of_rules(facts, agent, from, question);
-    named_files::settle(&facts.context, &facts.policy, from, question, answer)
+    named_files::deny_named_file(&facts.context, &facts.policy, from, question, answer)
 }
 
 fn of_rules(
@@ -299,7 +299,7 @@ fn as_built(facts: &Facts, pid: i32, question: &Question, answer: Answer) -> Ans
             None,
         );
     }
-    let Some((found, read_only, _)) = inside(pid, &path) else { return answer };
+    let Some((found, read_only, _)) = view_inside(pid, &path) else { return answer };
     let (is_there, shown) = (found == path, found.display());
     match (answer.allow, wants_write) {
         (false, _) if answer.rule.file != "default" => answer,
@@ -316,7 +316,7 @@ fn as_built(facts: &Facts, pid: i32, question: &Question, answer: Answer) -> Ans
 const STREAMS: [&str; 5] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
 
 /// A process's view of a path or its nearest parent, whether that is mounted read-only, and its device.
-pub(super) fn inside(pid: impl std::fmt::Display, path: &Path) -> Option<(&Path, bool, u64)> {
+pub(super) fn view_inside(pid: impl std::fmt::Display, path: &Path) -> Option<(&Path, bool, u64)> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags, Mode::empty()).ok()?;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;

@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 
-use super::measure::{Bar, Report, Samples, milliseconds, shown};
+use super::measure::{Bound, Report, Samples, display_value, milliseconds};
 use super::place::Place;
 
 pub fn measure(place: &Place, report: &mut Report) -> Result<()> {
     let config = place.home.join("three.json");
-    let measured = place.measured(["beside".as_ref(), place.agentsh.as_os_str(), config.as_os_str()])?;
+    let measured = place.measure(["beside".as_ref(), place.agentsh.as_os_str(), config.as_os_str()])?;
     for (what, title) in [("calls", "a small call"), ("connects", "a new connection and one request")] {
         let p99 = |path: &str, when: &str| Samples::of(&measured[path][when][what]).p99();
         let (alone, beside) = (p99("agentsh", "alone"), p99("agentsh", "beside"));
@@ -15,13 +15,13 @@ pub fn measure(place: &Place, report: &mut Report) -> Result<()> {
             &format!("{title} while another server gets 1 MB arguments, p99"),
             &format!(
                 "agentsh {} alone, {} beside  direct {} alone, {} beside",
-                shown(alone, "us"),
-                shown(beside, "us"),
-                shown(p99("direct", "alone"), "us"),
-                shown(p99("direct", "beside"), "us"),
+                display_value(alone, "us"),
+                display_value(beside, "us"),
+                display_value(p99("direct", "alone"), "us"),
+                display_value(p99("direct", "beside"), "us"),
             ),
             ("ratio", beside / alone, ""),
-            Bar::AtMost(2.0),
+            Bound::AtMost(2.0),
         );
     }
     let long = |path: &str| Samples::of(&measured[path]["long"]);
@@ -29,7 +29,7 @@ pub fn measure(place: &Place, report: &mut Report) -> Result<()> {
         "the 1 MB arguments meanwhile",
         &format!("agentsh {}  direct {}", milliseconds(&long("agentsh")), milliseconds(&long("direct"))),
         ("ratio", long("agentsh").median() / long("direct").median(), ""),
-        Bar::None,
+        Bound::None,
     );
     Ok(())
 }

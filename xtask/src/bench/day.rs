@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use super::measure::{Bar, Report, Samples, milliseconds};
+use super::measure::{Bound, Report, Samples, milliseconds};
 use crate::install;
-use crate::run::{find, say};
+use crate::run::{find, print_text};
 
 /// What a warm build inside may cost.
-const MAX_COUNT: Bar = Bar::AtMost(1.1);
+const MAX_COUNT: Bound = Bound::AtMost(1.1);
 
 struct Work {
     name: &'static str,
@@ -22,7 +22,7 @@ struct Work {
     /// Before each round, not measured: something to build.
     touch: &'static str,
     run: &'static str,
-    bar: Bar,
+    bar: Bound,
 }
 
 /// Forty modules, so that there is something to compile.
@@ -79,7 +79,7 @@ const WORKS: &[Work] = &[
         make: PYTHON,
         touch: "rm -rf .venv",
         run: "uv sync -q",
-        bar: Bar::None,
+        bar: Bound::None,
     },
     Work {
         name: "go test",
@@ -109,7 +109,7 @@ pub fn measure(agentsh: &Path, rounds: u32, report: &mut Report) -> Result<()> {
         Bench { agentsh: agentsh.to_owned(), path: std::env::join_paths(path)?, state: root.join("state") };
     for (number, work) in WORKS.iter().enumerate() {
         if let Some(missing) = work.needs.iter().find(|program| !bench.has(program)) {
-            say(&format!("{}: skipped: {missing} is not installed\n", work.name));
+            print_text(&format!("{}: skipped: {missing} is not installed\n", work.name));
             continue;
         }
         bench.compare(work, &root.join(number.to_string()), rounds, report)?;
@@ -118,7 +118,7 @@ pub fn measure(agentsh: &Path, rounds: u32, report: &mut Report) -> Result<()> {
 }
 
 /// How long something took, and how long processors worked for its programs: on a busy machine the second says more.
-struct Took {
+struct Timing {
     microseconds: f64,
     processor: f64,
 }
@@ -152,13 +152,13 @@ impl Bench {
         command
     }
 
-    fn done(&self, project: &Path, inside: bool, text: &str, round: u32) -> Result<Took> {
+    fn done(&self, project: &Path, inside: bool, text: &str, round: u32) -> Result<Timing> {
         let started = Instant::now();
         let output = self.script(project, inside, &format!("{text}\ntimes"), round).output()?;
         let said = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success(), "{text}: {said}{}", String::from_utf8_lossy(&output.stderr));
         let processor = said.lines().last().unwrap_or_default().split(' ').filter_map(seconds).sum();
-        Ok(Took { microseconds: started.elapsed().as_secs_f64() * 1e6, processor })
+        Ok(Timing { microseconds: started.elapsed().as_secs_f64() * 1e6, processor })
     }
 
     fn compare(&self, work: &Work, root: &Path, rounds: u32, report: &mut Report) -> Result<()> {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 use super::mcp::{Client, processes};
-use super::measure::{Bar, Report, Samples, microseconds, milliseconds};
+use super::measure::{Bound, Report, Samples, microseconds, milliseconds};
 use super::memory::mebibytes;
 use super::place::Place;
 
@@ -26,7 +26,7 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         Ok(Pair { direct, proxied: Client::start(place, &place.aggregated(file))?, rounds })
     };
     let mut pair = start("proxy.json")?;
-    pair.small("small call, nothing remembered", "calls 100 5", 60.0, report)?;
+    pair.measure_small_calls("small call, nothing remembered", "calls 100 5", 60.0, report)?;
     pair.proxied.order(&format!("notes {LIVE}"))?;
     let own = processes(&pair.proxied, &place.agentsh)?;
     let resident: Vec<f64> = own.iter().map(|pid| mebibytes(*pid, "Rss")).collect::<Result<_>>()?;
@@ -35,7 +35,7 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         &format!("resident memory with {LIVE} results remembered"),
         &format!("{} processes of agentsh,", own.len()),
         ("the proxy", largest, "MiB"),
-        Bar::AtMost(40.0),
+        Bound::AtMost(40.0),
     );
     pair.arguments(&format!("{LIVE} results remembered"), report)?;
     // Results of this length push the others out of the memory.
@@ -49,8 +49,8 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
 
 impl Pair {
     fn arguments(&mut self, what: &str, report: &mut Report) -> Result<()> {
-        self.small(&format!("small call, {what}"), "calls 100 5", 60.0, report)?;
-        self.small(&format!("argument of 1 KB, {what}"), "send 20 words 1000", 200.0, report)?;
+        self.measure_small_calls(&format!("small call, {what}"), "calls 100 5", 60.0, report)?;
+        self.measure_small_calls(&format!("argument of 1 KB, {what}"), "send 20 words 1000", 200.0, report)?;
         let kinds = [
             ("words", "1 MB of words", MEGABYTE, 10.0),
             ("hex", "400 KB of hex", HARD, 20.0),
@@ -69,12 +69,12 @@ impl Pair {
         Ok(())
     }
 
-    fn small(&mut self, what: &str, order: &str, most: f64, report: &mut Report) -> Result<()> {
+    fn measure_small_calls(&mut self, what: &str, order: &str, most: f64, report: &mut Report) -> Result<()> {
         let turns = self.rounds.div_ceil(5).max(20);
         let (direct, proxied) = self.in_turns(order, turns)?;
         let numbers = format!("agentsh {}  direct {}", microseconds(&proxied), microseconds(&direct));
         let added = proxied.median() - direct.median();
-        report.line(&format!("{what}, through proxy"), &numbers, ("added", added, "us"), Bar::AtMost(most));
+        report.line(&format!("{what}, through proxy"), &numbers, ("added", added, "us"), Bound::AtMost(most));
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl Pair {
         let (direct, proxied) = self.in_turns(order, turns)?;
         let numbers = format!("agentsh {}  direct {}", milliseconds(&proxied), milliseconds(&direct));
         let added = (proxied.median() - direct.median()) / 1e3;
-        report.line(&format!("{what}, through proxy"), &numbers, ("added", added, "ms"), Bar::AtMost(most));
+        report.line(&format!("{what}, through proxy"), &numbers, ("added", added, "ms"), Bound::AtMost(most));
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::measure::{Bar, Report, Samples, milliseconds};
+use super::measure::{Bound, Report, Samples, milliseconds};
 use super::place::Place;
 
 const HOSTS: usize = 50;
@@ -40,7 +40,7 @@ pub fn measure(place: &Place, database: &str, load: &Load, report: &mut Report) 
     let _ended = server.kill();
     let _reaped = server.wait();
     measured?;
-    crate::run::say(&format!("memory of the server at most: {peak}\n"));
+    crate::run::print_text(&format!("memory of the server at most: {peak}\n"));
     Ok(())
 }
 
@@ -102,10 +102,10 @@ fn arrivals(place: &Place, url: &str, load: &Load, tokens: &[String], report: &m
     let times = |samples: &Samples| {
         format!("{:.3} s, p95 {:.3} s, p99 {:.3} s", samples.median(), samples.p95(), samples.p99())
     };
-    report.line(&what, &times(&arrivals), ("events/s", reached, ""), Bar::AtLeast(f64::from(rate) * 0.9));
+    report.line(&what, &times(&arrivals), ("events/s", reached, ""), Bound::AtLeast(f64::from(rate) * 0.9));
     let on_disk = ("p99", arrivals.p99(), "s");
-    report.line("a batch until it is on disk", &times(&arrivals), on_disk, Bar::AtMost(2.0));
-    report.line("a question", &times(&questions), ("p95", questions.p95(), "s"), Bar::AtMost(0.2));
+    report.line("a batch until it is on disk", &times(&arrivals), on_disk, Bound::AtMost(2.0));
+    report.line("a question", &times(&questions), ("p95", questions.p95(), "s"), Bound::AtMost(0.2));
     Ok(())
 }
 
@@ -122,7 +122,7 @@ fn fill(place: &Place, database: &str, load: &Load) -> Result<()> {
     let size = place.command("psql").args(["-At", "-d", database, "-c", size]).output()?;
     let bytes: f64 = String::from_utf8(size.stdout)?.trim().parse().unwrap_or_default();
     let million = bytes / 1e6 / (load.events as f64 / 1e6);
-    crate::run::say(&format!(
+    crate::run::print_text(&format!(
         "{events} events over {days} days: {:.0} MB, {million:.0} MB a million\n",
         bytes / 1e6
     ));
@@ -154,7 +154,7 @@ fn questions(place: &Place, url: &str, load: &Load, report: &mut Report) -> Resu
             );
         }
         let times = Samples::new(times);
-        report.line(question, &milliseconds(&times), ("p95", times.p95() / 1e6, "s"), Bar::AtMost(0.2));
+        report.line(question, &milliseconds(&times), ("p95", times.p95() / 1e6, "s"), Bound::AtMost(0.2));
     }
     Ok(())
 }

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use super::measure::{Bar, Report, Samples, milliseconds};
+use super::measure::{Bound, Report, Samples, milliseconds};
 use super::place::Place;
 
 /// A static `true`: bare, in bubblewrap, in the sandbox of a server.
 pub fn sandbox(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
     let rounds = rounds.to_string();
     let words = ["launch".as_ref(), rounds.as_ref(), place.nothing.as_os_str(), place.project.as_os_str()];
-    let times = place.measured(words)?;
+    let times = place.measure(words)?;
     let samples = |name: &str| Samples::of(&times[name]);
     let (bare, peer, own) = (samples("bare"), samples("bwrap"), samples("agentsh"));
     report.line(
@@ -24,7 +24,7 @@ pub fn sandbox(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
             milliseconds(&bare)
         ),
         ("ratio", own.median() / peer.median(), ""),
-        Bar::AtMost(1.0),
+        Bound::AtMost(1.0),
     );
     Ok(())
 }
@@ -34,7 +34,7 @@ const NESTED: usize = 1_500;
 const MAX_ADDED: f64 = 300.0;
 
 /// What many nested repositories add to `agentsh run -- true`.
-pub fn nested(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
+pub fn measure_nested(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
     let project = place.project.join("nested");
     let plain = place.project.join("plain");
     std::fs::create_dir_all(&plain)?;
@@ -64,13 +64,13 @@ pub fn nested(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         "agentsh run -- true in a project of 1,500 nested repositories",
         &format!("with {}  without {}", milliseconds(many), milliseconds(plain)),
         ("added", (many.median() - plain.median()) / 1e3, "ms"),
-        Bar::AtMost(MAX_ADDED),
+        Bound::AtMost(MAX_ADDED),
     );
     Ok(())
 }
 
 /// `agentsh run -- true` from the start of the process to its end.
-pub fn whole(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
+pub fn measure_run(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
     let mut own = place.command(&place.agentsh);
     own.args(["run", "--"]).arg(&place.nothing);
     let mut bare = place.command(&place.nothing);
@@ -92,7 +92,7 @@ pub fn whole(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         "agentsh run -- true, as a whole",
         &format!("agentsh {}  bare {}", milliseconds(&own), milliseconds(&bare)),
         ("median", own.median() / 1e3, "ms"),
-        Bar::AtMost(25.0),
+        Bound::AtMost(25.0),
     );
     Ok(())
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::exfil;
-use super::measure::{Bar, Report, Samples, microseconds, milliseconds, shown};
+use super::measure::{Bound, Report, Samples, display_value, microseconds, milliseconds};
 use super::place::Place;
 
 /// Small calls of one turn.
@@ -97,7 +97,7 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
             &format!("small call through {path}"),
             &format!("agentsh {}  direct {}", microseconds(samples), microseconds(&small[0])),
             ("added", samples.median() - small[0].median(), "us"),
-            Bar::AtMost(60.0),
+            Bound::AtMost(60.0),
         );
     }
     let large = in_turns(&mut clients, rounds.div_ceil(10).max(10), &format!("calls 3 {MEGABYTE}"))?;
@@ -107,7 +107,7 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
             &format!("agentsh {}  direct {}", milliseconds(samples), milliseconds(&large[0])),
             ("added", (samples.median() - large[0].median()) / 1e3, "ms"),
             // `proxy` looks into it as well.
-            Bar::AtMost(if path == "proxy" { 10.0 } else { 5.0 }),
+            Bound::AtMost(if path == "proxy" { 10.0 } else { 5.0 }),
         );
     }
     drop((direct, proxied, bridged, aggregated));
@@ -151,15 +151,15 @@ fn pipelined(place: &Place, report: &mut Report) -> Result<()> {
         let each = used * 1e6 / f64::from(CALLS);
         let numbers = format!(
             "agentsh {} with client and server  direct {}  agentsh's own time {} a call,",
-            shown(through, "calls/s"),
-            shown(direct, "calls/s"),
-            shown(each, "us")
+            display_value(through, "calls/s"),
+            display_value(direct, "calls/s"),
+            display_value(each, "us")
         );
         report.line(
             &format!("pipelined calls on one processor through {path}"),
             &numbers,
             ("so", 1e6 / each, "calls/s"),
-            Bar::AtLeast(20_000.0),
+            Bound::AtLeast(20_000.0),
         );
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Numbers and how they are shown.
 
-use crate::run::say;
+use crate::run::print_text;
 
 /// Measurements of one quantity, in ascending order.
 pub struct Samples(Vec<f64>);
@@ -35,7 +35,7 @@ impl Samples {
 
 /// What a number must not pass.
 #[derive(Clone, Copy)]
-pub enum Bar {
+pub enum Bound {
     AtMost(f64),
     AtLeast(f64),
     /// It is shown next to one that has a bar.
@@ -50,15 +50,17 @@ pub struct Report {
 
 impl Report {
     /// One line: what was measured, the numbers next to each other, and the one number that the bar is about.
-    pub fn line(&mut self, what: &str, numbers: &str, (name, value, unit): (&str, f64, &str), bar: Bar) {
-        let value_text = shown(value, unit);
+    pub fn line(&mut self, what: &str, numbers: &str, (name, value, unit): (&str, f64, &str), bar: Bound) {
+        let value_text = display_value(value, unit);
         let (held, bar) = match bar {
-            Bar::AtMost(most) => (value <= most, format!(" (bar: at most {})", shown(most, unit))),
-            Bar::AtLeast(least) => (value >= least, format!(" (bar: at least {})", shown(least, unit))),
-            Bar::None => (true, String::new()),
+            Bound::AtMost(most) => (value <= most, format!(" (bar: at most {})", display_value(most, unit))),
+            Bound::AtLeast(least) => {
+                (value >= least, format!(" (bar: at least {})", display_value(least, unit)))
+            }
+            Bound::None => (true, String::new()),
         };
         let miss = if held { "" } else { "  MISSED" };
-        say(&format!("{what}: {numbers}  {name} {value_text}{bar}{miss}\n"));
+        print_text(&format!("{what}: {numbers}  {name} {value_text}{bar}{miss}\n"));
         self.missed += u32::from(!held);
     }
 
@@ -68,7 +70,7 @@ impl Report {
 }
 
 /// Two digits after the point for small numbers, none for large ones.
-pub fn shown(value: f64, unit: &str) -> String {
+pub fn display_value(value: f64, unit: &str) -> String {
     let space = if unit.is_empty() { "" } else { " " };
     let places = if value.abs() < 100.0 { 2 } else { 0 };
     format!("{value:.places$}{space}{unit}")
@@ -76,7 +78,7 @@ pub fn shown(value: f64, unit: &str) -> String {
 
 /// Median, and the 95th percentile in brackets.
 pub fn microseconds(samples: &Samples) -> String {
-    format!("{} [{}]", shown(samples.median(), "us"), shown(samples.p95(), "us"))
+    format!("{} [{}]", display_value(samples.median(), "us"), display_value(samples.p95(), "us"))
 }
 
 /// Microseconds as milliseconds: median, and the 95th percentile in brackets.
@@ -98,11 +100,11 @@ mod tests {
     #[test]
     fn benchmark_that_misses_its_bound_is_reported() {
         let mut report = Report::default();
-        report.line("a", "", ("ratio", 1.0, ""), Bar::AtMost(1.0));
+        report.line("a", "", ("ratio", 1.0, ""), Bound::AtMost(1.0));
         assert!(report.all_held());
-        report.line("b", "", ("calls", 1.0, "/s"), Bar::AtLeast(2.0));
+        report.line("b", "", ("calls", 1.0, "/s"), Bound::AtLeast(2.0));
         assert!(!report.all_held());
-        report.line("c", "", ("nothing", f64::NAN, ""), Bar::AtMost(1.0));
+        report.line("c", "", ("nothing", f64::NAN, ""), Bound::AtMost(1.0));
         assert_eq!(report.missed, 2);
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::mcp::{Client, processes};
-use super::measure::{Bar, Report, shown};
+use super::measure::{Bound, Report, display_value};
 use super::place::Place;
 
 const CALLS: u32 = 100_000;
@@ -28,9 +28,13 @@ pub fn measure(place: &Place, report: &mut Report) -> Result<()> {
     let (resident, share) = (sum("Rss")?, sum("Pss")?);
     report.line(
         "resident memory with three servers",
-        &format!("{} processes of agentsh, shared pages counted once {},", own.len(), shown(share, "MiB")),
+        &format!(
+            "{} processes of agentsh, shared pages counted once {},",
+            own.len(),
+            display_value(share, "MiB")
+        ),
         ("together", resident, "MiB"),
-        Bar::AtMost(25.0),
+        Bound::AtMost(25.0),
     );
     let (_, refused) = client.pipeline(CALLS, RATE)?;
     let before = sum("Private_Dirty")?;
@@ -38,21 +42,21 @@ pub fn measure(place: &Place, report: &mut Report) -> Result<()> {
     let after = sum("Private_Dirty")?;
     report.line(
         &format!("{CALLS} calls, {RATE} asked for in a second, twice"),
-        &format!("the second time in {},", shown(seconds, "s")),
+        &format!("the second time in {},", display_value(seconds, "s")),
         ("refused", (refused + refused_later) as f64, "calls"),
-        Bar::AtMost(0.0),
+        Bound::AtMost(0.0),
     );
     report.line(
         &format!("memory after {CALLS} more calls"),
-        &format!("private {} before, {} after,", shown(before, "MiB"), shown(after, "MiB")),
+        &format!("private {} before, {} after,", display_value(before, "MiB"), display_value(after, "MiB")),
         ("grown by", after - before, "MiB"),
-        Bar::AtMost(NOISE_MIB),
+        Bound::AtMost(NOISE_MIB),
     );
-    bounded(place, report)
+    measure_bounded(place, report)
 }
 
 /// What is remembered of results, however much servers say: all of it private, and to be looked for in every call.
-fn bounded(place: &Place, report: &mut Report) -> Result<()> {
+fn measure_bounded(place: &Place, report: &mut Report) -> Result<()> {
     let mut client = Client::start(place, &place.aggregated("two.json"))?;
     client.order("calls 2000 5")?;
     std::thread::sleep(SETTLED);
@@ -66,9 +70,9 @@ fn bounded(place: &Place, report: &mut Report) -> Result<()> {
     let after = sum()?;
     report.line(
         &format!("state of the guard after 20000 short results and {RESULTS} of 1 MB"),
-        &format!("private {} before, {} after,", shown(before, "MiB"), shown(after, "MiB")),
+        &format!("private {} before, {} after,", display_value(before, "MiB"), display_value(after, "MiB")),
         ("grown by", after - before, "MiB"),
-        Bar::AtMost(GUARD_MIB),
+        Bound::AtMost(GUARD_MIB),
     );
     Ok(())
 }

@@ -101,8 +101,8 @@ pub fn main(options: &Options) -> Result<bool> {
         launch::sandbox(&place, options.rounds, &mut report)?;
     }
     if wanted(Part::Run) {
-        launch::whole(&place, options.rounds, &mut report)?;
-        launch::nested(&place, options.rounds.min(20), &mut report)?;
+        launch::measure_run(&place, options.rounds, &mut report)?;
+        launch::measure_nested(&place, options.rounds.min(20), &mut report)?;
     }
     if wanted(Part::Mcp) {
         mcp::measure(&place, options.rounds, &mut report)?;

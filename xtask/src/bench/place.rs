@@ -86,7 +86,7 @@ impl Place {
     }
 
     /// The last line of what the programs of the benchmark say.
-    pub fn measured<W: AsRef<std::ffi::OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Result<Value> {
+    pub fn measure<W: AsRef<std::ffi::OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Result<Value> {
         let output = succeed(self.command(&self.bench).args(words))?;
         serde_json::from_str(output.lines().last().unwrap_or_default()).with_context(|| output.clone())
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::mcp::Client;
-use super::measure::{Bar, Report, Samples, milliseconds};
+use super::measure::{Bound, Report, Samples, milliseconds};
 use super::place::Place;
 
 /// Of text in one line.
@@ -33,7 +33,7 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         #[expect(clippy::cast_precision_loss, reason = "a number of bytes that is written above")]
         let speed = BYTES as f64 / 1e6 / took.as_secs_f64().max(1e-9);
         let numbers = format!("{} MB in {} ms,", BYTES / 1_000_000, took.as_millis());
-        report.line(&format!("scan of {title}"), &numbers, ("speed", speed, "MB/s"), Bar::AtLeast(least));
+        report.line(&format!("scan of {title}"), &numbers, ("speed", speed, "MB/s"), Bound::AtLeast(least));
     }
     let tool = |at: usize| {
         let parameter =
@@ -47,7 +47,7 @@ pub fn measure(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
     let all = best_of(place, "definitions", &many, rounds)?;
     let one = best_of(place, "definitions", &many[..1], rounds)?;
     let took = all.saturating_sub(one).as_secs_f64() * 1e3;
-    report.line(&format!("scan of a listing of {TOOLS} tools"), "", ("took", took, "ms"), Bar::AtMost(5.0));
+    report.line(&format!("scan of a listing of {TOOLS} tools"), "", ("took", took, "ms"), Bound::AtMost(5.0));
     listing(place, rounds, report)
 }
 
@@ -64,7 +64,7 @@ fn listing(place: &Place, rounds: u32, report: &mut Report) -> Result<()> {
         &format!("a listing of {TOOLS} tools scanned, hashed and checked"),
         &format!("{} without, {} with,", milliseconds(&direct), milliseconds(&guarded)),
         ("added", took, "ms"),
-        Bar::AtMost(5.0),
+        Bound::AtMost(5.0),
     );
     Ok(())
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
-use super::Made;
+use super::BuiltFiles;
 use super::archive::{hex, members};
 use crate::run::{find, is_root, succeed};
 
@@ -26,7 +26,7 @@ const PARTS: [&str; 9] = [
 
 /// # Errors
 /// The first fault.
-pub fn check(made: &Made) -> Result<()> {
+pub fn check(made: &BuiltFiles) -> Result<()> {
     checksums(&made.sums)?;
     super::release::check(&made.sums)?;
     let place = tempfile::tempdir()?;

@@ -6,14 +6,14 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use super::Made;
-use crate::run::{find, is_root, repository, say, succeed};
+use super::BuiltFiles;
+use crate::run::{find, is_root, print_text, repository, succeed};
 
 const RELEASE: &str = "bookworm";
 
 /// # Errors
 /// What is missing on this machine, or the first step that failed, with its output.
-pub fn check(made: &Made) -> Result<()> {
+pub fn check(made: &BuiltFiles) -> Result<()> {
     ensure!(is_root(), "a clean root is made and entered by root");
     ensure!(find("mmdebstrap").is_some(), "mmdebstrap is missing: apt-get install mmdebstrap");
     let place = tempfile::tempdir()?;
@@ -29,7 +29,7 @@ pub fn check(made: &Made) -> Result<()> {
         )?;
         let said = succeed(Command::new("sh").arg(script()).arg(&root).arg(package))?;
         ensure!(said.contains("WORKS as user"), "{}: {said}", package.display());
-        say(&format!("{} is installed in a clean root and used by an ordinary user\n", name(package)));
+        print_text(&format!("{} is installed in a clean root and used by an ordinary user\n", name(package)));
     }
     Ok(())
 }

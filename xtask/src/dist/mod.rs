@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::run::{say, target};
+use crate::run::{print_text, target};
 
 #[derive(Debug, Args)]
 pub struct Options {
@@ -39,7 +39,7 @@ pub struct Options {
 }
 
 #[derive(Debug)]
-pub struct Made {
+pub struct BuiltFiles {
     pub tarball: PathBuf,
     pub package: PathBuf,
     pub rpm: PathBuf,
@@ -51,18 +51,18 @@ pub struct Made {
 pub fn main(options: &Options) -> Result<bool> {
     let output = options.output.clone().unwrap_or_else(|| target().join("dist"));
     if let Some(tag) = &options.tag {
-        release::tagged(tag, env!("CARGO_PKG_VERSION"))?;
+        release::check_tag(tag, env!("CARGO_PKG_VERSION"))?;
     }
     let made = make_tagged(&output, options.debug, options.tag.as_deref())?;
     for file in [&made.tarball, &made.package, &made.rpm, &made.sums] {
-        say(&format!("{}\n", file.display()));
+        print_text(&format!("{}\n", file.display()));
     }
     if let Some(key) = &options.sign {
-        say(&format!("{}\n", release::sign(key, &made.sums)?.display()));
+        print_text(&format!("{}\n", release::sign(key, &made.sums)?.display()));
     }
     if options.check {
         check::check(&made)?;
-        say("unpacked from each, it starts, and every checksum holds\n");
+        print_text("unpacked from each, it starts, and every checksum holds\n");
     }
     if options.clean {
         clean::check(&made)?;
@@ -72,11 +72,11 @@ pub fn main(options: &Options) -> Result<bool> {
 
 /// # Errors
 /// When something cannot be built or packed.
-pub fn make(output: &Path, debug: bool) -> Result<Made> {
+pub fn make(output: &Path, debug: bool) -> Result<BuiltFiles> {
     make_tagged(output, debug, None)
 }
 
-fn make_tagged(output: &Path, debug: bool, tag: Option<&str>) -> Result<Made> {
+fn make_tagged(output: &Path, debug: bool, tag: Option<&str>) -> Result<BuiltFiles> {
     std::fs::create_dir_all(output).with_context(|| format!("cannot make {}", output.display()))?;
     let binaries = build::PROGRAMS.map(|program| Ok((program, build::binary(program, output, debug)?)));
     let binaries = binaries.into_iter().collect::<Result<Vec<_>>>()?;
@@ -93,7 +93,7 @@ fn make_tagged(output: &Path, debug: bool, tag: Option<&str>) -> Result<Made> {
     let provenance = output.join(format!("{name}.provenance.json"));
     release::provenance(&provenance, &[&tarball, &package, &rpm, &bill_file], tag)?;
     let sums = archive::sums(output, &[&tarball, &package, &rpm, &bill_file, &provenance])?;
-    Ok(Made { tarball, package, rpm, sums })
+    Ok(BuiltFiles { tarball, package, rpm, sums })
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ const NAMESPACE: &str = "agentsh-release";
 
 /// # Errors
 /// When the sources are not exactly what the tag `v<version>` names.
-pub fn tagged(tag: &str, version: &str) -> Result<()> {
+pub fn check_tag(tag: &str, version: &str) -> Result<()> {
     ensure!(
         tag == format!("v{version}"),
         "the sources are of version {version}: its tag is v{version}, not {tag}"
@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn a_release_is_made_from_its_tag() {
-        let error = |tag: &str| tagged(tag, "9.9.9").unwrap_err().to_string();
+        let error = |tag: &str| check_tag(tag, "9.9.9").unwrap_err().to_string();
         assert!(error("v0.1.0").contains("its tag is v9.9.9"));
         // Either the sources are changed or the tag does not exist: both are refused.
-        assert!(tagged("v9.9.9", "9.9.9").is_err());
+        assert!(check_tag("v9.9.9", "9.9.9").is_err());
     }
 
     #[test]

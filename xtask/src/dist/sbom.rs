@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::run::{cargo, repository, succeed};
 
-pub struct Bill {
+pub struct BillOfMaterials {
     /// Of agentsh.
     pub version: String,
     packages: Vec<Package>,
@@ -27,7 +27,7 @@ struct Package {
 
 /// # Errors
 /// When cargo cannot list the dependencies.
-pub fn read() -> Result<Bill> {
+pub fn read() -> Result<BillOfMaterials> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let output =
         cargo(["metadata", "--format-version=1", "--locked", "--filter-platform", &target]).output()?;
@@ -51,7 +51,7 @@ pub fn read() -> Result<Bill> {
     from(&serde_json::from_slice(&output.stdout)?, &lock, &inside.collect())
 }
 
-fn from(metadata: &Value, lock: &str, inside: &BTreeSet<(String, String)>) -> Result<Bill> {
+fn from(metadata: &Value, lock: &str, inside: &BTreeSet<(String, String)>) -> Result<BillOfMaterials> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let packages: BTreeMap<String, Value> =
@@ -94,7 +94,7 @@ fn from(metadata: &Value, lock: &str, inside: &BTreeSet<(String, String)>) -> Re
             needs: normal(id).iter().filter_map(reference).collect(),
         })
     };
-    Ok(Bill {
+    Ok(BillOfMaterials {
         version: roots
             .first()
             .and_then(|root| packages.get(root))
@@ -124,7 +124,7 @@ fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     found
 }
 
-impl Bill {
+impl BillOfMaterials {
     /// CycloneDX 1.5, without time or serial number: the same sources give the same text.
     pub fn text(&self) -> String {
         let component = |package: &Package| {

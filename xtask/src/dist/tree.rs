@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::sbom::Bill;
+use super::sbom::BillOfMaterials;
 use crate::run::{repository, succeed};
 
 pub struct File {
@@ -37,7 +37,7 @@ const COPIED: [(&str, &str); 10] = [
 
 /// # Errors
 /// When the executable does not start, or a file is missing.
-pub fn files(binaries: &[(&str, Vec<u8>)], bill: &Bill) -> Result<Vec<File>> {
+pub fn files(binaries: &[(&str, Vec<u8>)], bill: &BillOfMaterials) -> Result<Vec<File>> {
     let place = tempfile::tempdir()?;
     let executable = place.path().join("agentsh");
     let plain = |path: &str, bytes: Vec<u8>| File { path: path.to_owned(), mode: 0o644, bytes };

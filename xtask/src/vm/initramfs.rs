@@ -38,7 +38,7 @@ pub fn write(kernel: &Kernel, busybox: &Path, script: &str) -> Result<PathBuf> {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let name = name.trim_end_matches(".xz").to_owned();
             if !order.contains(&name) {
-                archive.add(&format!("modules/{name}"), PROGRAM, &kernel::plain(&path)?);
+                archive.add(&format!("modules/{name}"), PROGRAM, &kernel::decompressed_module(&path)?);
                 order.push(name);
             }
         }

@@ -123,7 +123,7 @@ impl Kernel {
         if order.contains(path) {
             return Ok(());
         }
-        for needed in dependencies(&plain(path)?) {
+        for needed in dependencies(&decompressed_module(path)?) {
             self.visit(&needed, all, order)?;
         }
         order.push(path.clone());
@@ -138,7 +138,7 @@ fn is_module(path: &str, wanted: &str) -> bool {
 }
 
 /// The module's bytes, decompressed.
-pub fn plain(path: &Path) -> Result<Vec<u8>> {
+pub fn decompressed_module(path: &Path) -> Result<Vec<u8>> {
     if path.extension().is_some_and(|end| end == "xz") {
         let output = Command::new("xz").arg("-dc").arg(path).output().context("cannot start xz")?;
         return Ok(output.stdout);

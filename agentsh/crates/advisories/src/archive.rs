@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 
 use flate2::read::DeflateDecoder;
 
-use super::source::{Source, exactly};
+use super::source::{Source, read_exactly_at};
 
 /// Largest file inside, in bytes.
 pub const MAX_ENTRY: usize = 4 << 20;
@@ -27,7 +27,7 @@ pub fn is_zip(bytes: &[u8]) -> bool {
     bytes.starts_with(LOCAL_HEADER_SIGNATURE)
 }
 
-fn damaged() -> String {
+fn damaged_archive() -> String {
     "it is not a valid zip archive".to_owned()
 }
 
@@ -70,7 +70,7 @@ impl<S: Source> BufferedWindow<'_, S> {
 ///
 /// # Errors
 /// The archive is invalid, or `take` failed. Archives of more than 4 GiB are not read.
-pub fn each(
+pub fn for_each_file(
     source: &impl Source,
     most: u64,
     take: impl FnMut(&str, &[u8]) -> Result<(), String>,
@@ -78,10 +78,10 @@ pub fn each(
     each_named(source, most, |_| true, take)
 }
 
-/// Like [`each`], for files with selected names; the others are not unpacked.
+/// Like [`for_each_file`], for files with selected names; the others are not unpacked.
 ///
 /// # Errors
-/// Like [`each`].
+/// Like [`for_each_file`].
 pub fn each_named(
     source: &impl Source,
     most: u64,
@@ -105,12 +105,13 @@ pub fn each_named(
         else {
             break;
         };
-        let field = |offset: usize, size: usize| number(entry, offset, size).ok_or_else(damaged);
+        let field = |offset: usize, size: usize| number(entry, offset, size).ok_or_else(damaged_archive);
         let (method, packed, whole) = (field(10, 2)?, field(20, 4)?, field(24, 4)?);
         let (name_length, extra, comment, local) =
             (field(28, 2)?, field(30, 2)?, field(32, 2)?, field(42, 4)?);
-        let name = entries.at(at + ENTRY as u64, usize::try_from(name_length).map_err(|_| damaged())?)?;
-        let name = String::from_utf8_lossy(name.ok_or_else(damaged)?).into_owned();
+        let name =
+            entries.at(at + ENTRY as u64, usize::try_from(name_length).map_err(|_| damaged_archive())?)?;
+        let name = String::from_utf8_lossy(name.ok_or_else(damaged_archive)?).into_owned();
         at += ENTRY as u64 + name_length + extra + comment;
         left -= 1;
         if name.ends_with('/') || !wanted(&name) {
@@ -121,7 +122,7 @@ pub fn each_named(
         if whole > MAX_ENTRY as u64 || packed > MAX_ENTRY as u64 + (64 << 10) {
             return Err(too_large());
         }
-        let data = data(source, local, usize::try_from(packed).map_err(|_| damaged())?)?;
+        let data = data(source, local, usize::try_from(packed).map_err(|_| damaged_archive())?)?;
         match method {
             0 => {
                 spend(data.len() + name.len())?;
@@ -148,20 +149,23 @@ pub fn each_named(
 fn directory(source: &impl Source, length: u64) -> Result<(u64, u64), String> {
     // A comment may follow, of at most 64 KiB.
     let tail = length.saturating_sub(22 + (64 << 10));
-    let size = usize::try_from(length - tail).map_err(|_| damaged())?;
-    let bytes = exactly(source, tail, size).map_err(|error| unreadable(&error))?.ok_or_else(damaged)?;
-    let end = bytes.windows(4).rposition(|four| four == END_OF_DIRECTORY_SIGNATURE).ok_or_else(damaged)?;
-    let field = |offset: usize, size: usize| number(&bytes, end + offset, size).ok_or_else(damaged);
+    let size = usize::try_from(length - tail).map_err(|_| damaged_archive())?;
+    let bytes = read_exactly_at(source, tail, size)
+        .map_err(|error| unreadable(&error))?
+        .ok_or_else(damaged_archive)?;
+    let end =
+        bytes.windows(4).rposition(|four| four == END_OF_DIRECTORY_SIGNATURE).ok_or_else(damaged_archive)?;
+    let field = |offset: usize, size: usize| number(&bytes, end + offset, size).ok_or_else(damaged_archive);
     Ok((field(10, 2)?, field(16, 4)?))
 }
 
 /// The data after the head of a file.
 fn data(source: &impl Source, local: u64, packed: usize) -> Result<Vec<u8>, String> {
     let read = |offset: u64, size: usize| {
-        exactly(source, offset, size).map_err(|error| unreadable(&error))?.ok_or_else(damaged)
+        read_exactly_at(source, offset, size).map_err(|error| unreadable(&error))?.ok_or_else(damaged_archive)
     };
     let head = read(local, HEAD)?;
-    let field = |offset: usize| number(&head, offset, 2).ok_or_else(damaged);
+    let field = |offset: usize| number(&head, offset, 2).ok_or_else(damaged_archive);
     read(local + HEAD as u64 + field(26)? + field(28)?, packed)
 }
 

@@ -14,7 +14,7 @@ use super::osv::Record;
 use super::policy::{AdvisoryKind, Severity};
 use super::read::Document;
 use super::status::Summary;
-use super::{Advisory, Package, level, shortened};
+use super::{Advisory, Package, level, shorten};
 
 /// Below the directory of data.
 const FILE: &str = "advisories.db";
@@ -76,7 +76,7 @@ pub struct TrustedSigners {
 
 /// A source that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredSource {
     pub source: String,
     pub kinds: String,
     pub records: u64,
@@ -172,13 +172,13 @@ impl Database {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn sources(&self) -> Result<Vec<Kept>, DatabaseError> {
+    pub fn sources(&self) -> Result<Vec<StoredSource>, DatabaseError> {
         let read = || {
             let mut asked =
                 self.connection.prepare("SELECT source, kinds, records, at FROM sources ORDER BY source")?;
             let rows = asked.query_map([], |row| {
                 let records: i64 = row.get(2)?;
-                Ok(Kept {
+                Ok(StoredSource {
                     source: row.get(0)?,
                     kinds: row.get(1)?,
                     records: u64::try_from(records).unwrap_or_default(),
@@ -275,8 +275,8 @@ impl Database {
                 id: format!("status:{}", summary.status.indicator.chars().take(40).collect::<String>()),
                 aliases: Vec::new(),
                 severity: summary.level()?,
-                subject: shortened(&summary.page.name),
-                summary: format!("its operator says: {}", shortened(&summary.status.description)),
+                subject: shorten(&summary.page.name),
+                summary: format!("its operator says: {}", shorten(&summary.status.description)),
                 fixed: None,
             })
         }))
@@ -355,7 +355,7 @@ impl Database {
                 aliases: vec![record.id.clone()],
                 subject: package.to_string(),
                 severity: Severity::Critical,
-                summary: format!("known to be exploited: {}", shortened(&entry.vulnerability_name)),
+                summary: format!("known to be exploited: {}", shorten(&entry.vulnerability_name)),
                 fixed: record.hits(package).and_then(|hit| hit.fixed),
             }));
         }
@@ -399,11 +399,11 @@ impl Database {
         let lists = lists.into_iter().collect::<Vec<_>>().join(", ");
         Ok(Some(Advisory {
             kind: AdvisoryKind::Community,
-            id: format!("deny:{}", shortened(&lists)),
+            id: format!("deny:{}", shorten(&lists)),
             aliases: Vec::new(),
             subject: package.map_or_else(|| subject.to_owned(), ToString::to_string),
             severity: entry.severity.as_deref().and_then(level).unwrap_or(Severity::High),
-            summary: format!("{} signers warn: {}", signers.len(), shortened(&entry.reason)),
+            summary: format!("{} signers warn: {}", signers.len(), shorten(&entry.reason)),
             fixed: None,
         }))
     }

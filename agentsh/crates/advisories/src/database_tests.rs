@@ -206,7 +206,7 @@ fn source_formats_are_read_and_other_files_refused() {
         assert!(documents(bad.as_bytes()).is_err(), "{bad}");
     }
     assert!(documents(&[0xff, 0xfe]).is_err());
-    assert!(archive::each(&&b"PK\x03\x04"[..], 9, |_, _| Ok(())).is_err());
+    assert!(archive::for_each_file(&&b"PK\x03\x04"[..], 9, |_, _| Ok(())).is_err());
 }
 
 /// An archive whose directory names one stored file again and again.
@@ -232,7 +232,7 @@ fn advisory_archive_is_limited_in_size() {
             files += 1;
             Ok(())
         };
-        archive::each(&bytes.as_slice(), most, count).map(|()| files)
+        archive::for_each_file(&bytes.as_slice(), most, count).map(|()| files)
     };
     assert_eq!(read(3 << 20), Ok(3));
     let error = read(2 << 20).unwrap_err();

@@ -9,7 +9,7 @@ use rusqlite::{OptionalExtension as _, Transaction, params};
 use super::database::DatabaseError;
 use super::deny::List;
 use super::osv::Record;
-use super::read::{Document, kind};
+use super::read::{Document, advisory_kind};
 
 /// A source that is being taken in.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl<'d> Import<'d> {
         let path = self.path.clone();
         let sql = move |source| DatabaseError::Sql { path: path.clone(), source };
         let (inside, source, now) = (&self.inside, self.source, self.now);
-        self.kinds.insert(kind(document).as_str());
+        self.kinds.insert(advisory_kind(document).as_str());
         self.records += match document {
             Document::Osv(record, text) => take_record(inside, source, record, text).map_err(&sql)?,
             Document::Kev(catalogue) => {

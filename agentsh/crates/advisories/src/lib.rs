@@ -18,7 +18,7 @@ pub mod status;
 
 pub use agentsh_policy as policy;
 
-pub use database::{Database, DatabaseError, Kept, TrustedSigners};
+pub use database::{Database, DatabaseError, StoredSource, TrustedSigners};
 pub use import::Import;
 pub use package::{Ecosystem, Package};
 pub use source::Source;
@@ -46,7 +46,7 @@ pub struct Advisory {
 const MAX_SUMMARY: usize = 200;
 
 /// The first line, as far as it is shown.
-fn shortened(text: &str) -> String {
+fn shorten(text: &str) -> String {
     text.lines().next().unwrap_or_default().chars().take(MAX_SUMMARY).collect()
 }
 

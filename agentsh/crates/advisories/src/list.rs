@@ -62,7 +62,7 @@ impl<'de, F: FnMut(u64, Value) -> Result<(), String>> Visitor<'de> for Items<F> 
 ///
 /// # Errors
 /// `take` failed, the text is not a complete list, or an item is too long.
-pub(crate) fn each(
+pub(crate) fn for_each_item(
     source: &impl Source,
     take: impl FnMut(u64, Value) -> Result<(), String>,
 ) -> Result<(), String> {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::policy::Severity;
-use super::{Ecosystem, Package, cvss, level, shortened};
+use super::{Ecosystem, Package, cvss, level, shorten};
 
 /// The parts of a record that are used. Unknown members are ignored, as the format requires.
 #[derive(Clone, Debug, Deserialize)]
@@ -136,7 +136,7 @@ impl Record {
 
     #[must_use]
     pub fn summary(&self) -> String {
-        shortened(if self.summary.is_empty() { &self.details } else { &self.summary })
+        shorten(if self.summary.is_empty() { &self.details } else { &self.summary })
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::deny::{self, List, Signed};
 use super::kev::Catalogue;
 use super::osv::Record;
-use super::source::{Reading, Source, exactly};
+use super::source::{Reading, Source, read_exactly_at};
 use super::status::Summary;
 use super::{archive, list, policy};
 
@@ -56,7 +56,7 @@ pub struct Tally {
 /// It contains nothing that can be read.
 pub fn documents(bytes: &[u8]) -> Result<Documents, String> {
     let mut found = Documents::default();
-    let tally = each(&bytes, |document| {
+    let tally = for_each_document(&bytes, |document| {
         found.all.push(document);
         Ok(())
     })?;
@@ -69,7 +69,7 @@ pub fn documents(bytes: &[u8]) -> Result<Documents, String> {
 ///
 /// # Errors
 /// `take` failed, the source cannot be read to its end, or it contains nothing that can be read.
-pub fn each(
+pub fn for_each_document(
     source: &impl Source,
     mut take: impl FnMut(Document) -> Result<(), String>,
 ) -> Result<Tally, String> {
@@ -86,22 +86,25 @@ pub fn each(
             archive::MAX_WHOLE,
             |name| name.ends_with(".json"),
             |name, text| {
-                let taken = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned()).and_then(one);
+                let taken = std::str::from_utf8(text)
+                    .map_err(|_| "it is not UTF-8".to_owned())
+                    .and_then(parse_document);
                 let beside = signatures.get(&format!("{name}{SIGNATURES}"));
-                tally.add(taken.map(|document| signed(document, text, beside)), name, &mut take)
+                tally.add(taken.map(|document| with_signatures(document, text, beside)), name, &mut take)
             },
         )?;
     } else if first.trim_ascii_start().starts_with(b"[") {
-        list::each(source, |number, item| {
+        list::for_each_item(source, |number, item| {
             tally.add(document(item, None), &format!("entry {number}"), &mut take)
         })?;
     } else if length > MAX_DOCUMENT {
         lines(source, &mut tally, &mut take)?;
     } else {
         let size = usize::try_from(length).unwrap_or(usize::MAX);
-        let bytes =
-            exactly(source, 0, size).map_err(unreadable)?.ok_or("it was truncated while agentsh read it")?;
-        small(&bytes, &mut tally, &mut take)?;
+        let bytes = read_exactly_at(source, 0, size)
+            .map_err(unreadable)?
+            .ok_or("it was truncated while agentsh read it")?;
+        read_small_source(&bytes, &mut tally, &mut take)?;
     }
     match tally.read {
         0 => Err(tally.why.unwrap_or_else(|| "it is empty".to_owned())),
@@ -128,7 +131,7 @@ fn signatures(source: &impl Source) -> Result<BTreeMap<String, String>, String> 
 }
 
 /// A deny list with the signatures next to it.
-fn signed(document: Document, text: &[u8], signatures: Option<&String>) -> Document {
+fn with_signatures(document: Document, text: &[u8], signatures: Option<&String>) -> Document {
     match (document, signatures) {
         (Document::Deny(list, _), Some(signatures)) => {
             Document::Deny(list, Some(Signed { text: text.to_vec(), signatures: signatures.clone() }))
@@ -138,7 +141,7 @@ fn signed(document: Document, text: &[u8], signatures: Option<&String>) -> Docum
 }
 
 /// One document, or one per line.
-fn small(
+fn read_small_source(
     bytes: &[u8],
     tally: &mut Tally,
     take: &mut impl FnMut(Document) -> Result<(), String>,
@@ -152,9 +155,9 @@ fn small(
             if !rows.iter().all(|line| is_line(line.as_bytes())) {
                 return Err(format!("it is not JSON: {error}"));
             }
-            rows.iter()
-                .enumerate()
-                .try_for_each(|(number, line)| tally.add(one(line), &format!("line {}", number + 1), take))
+            rows.iter().enumerate().try_for_each(|(number, line)| {
+                tally.add(parse_document(line), &format!("line {}", number + 1), take)
+            })
         }
     }
 }
@@ -186,7 +189,7 @@ fn lines(
             ));
         }
         let text = std::str::from_utf8(&line).map_err(|_| "it is not UTF-8".to_owned());
-        tally.add(text.and_then(one), &format!("line {number}"), take)?;
+        tally.add(text.and_then(parse_document), &format!("line {number}"), take)?;
     }
     Ok(())
 }
@@ -217,7 +220,7 @@ impl Tally {
     }
 }
 
-fn one(text: &str) -> Result<Document, String> {
+fn parse_document(text: &str) -> Result<Document, String> {
     let value = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
     document(value, Some(text))
 }
@@ -243,7 +246,7 @@ fn document(value: Value, text: Option<&str>) -> Result<Document, String> {
 
 /// The kind of advisory that a document leads to.
 #[must_use]
-pub fn kind(document: &Document) -> policy::AdvisoryKind {
+pub fn advisory_kind(document: &Document) -> policy::AdvisoryKind {
     match document {
         Document::Osv(..) => policy::AdvisoryKind::Dependency,
         Document::Kev(_) => policy::AdvisoryKind::Vendor,

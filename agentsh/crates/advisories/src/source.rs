@@ -43,7 +43,7 @@ impl Source for &[u8] {
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn exactly(source: &impl Source, offset: u64, size: usize) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn read_exactly_at(source: &impl Source, offset: u64, size: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; size];
     let mut done = 0;
     while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {

@@ -176,7 +176,7 @@ impl Kind {
         of_agent.map_or(NO_HOSTS, |(_, hosts)| *hosts)
     }
 
-    pub(super) fn obeyed(self, context: &Context<'_>) -> Vec<PathBuf> {
+    pub(super) fn obeyed_files(self, context: &Context<'_>) -> Vec<PathBuf> {
         (self.0.obeyed)(context)
     }
 

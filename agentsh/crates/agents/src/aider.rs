@@ -12,7 +12,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &["--message", "--msg", "-m", "--message-file", "-f"],
     environment: ENVIRONMENT,
     adapt: |context, _| facts::adapt(context, &FACTS),
-    obeyed: |context| FACTS.obeyed(context),
+    obeyed: |context| FACTS.obeyed_files(context),
 };
 
 const ENVIRONMENT: &[&str] = &[

@@ -17,7 +17,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &["-x", "--execute"],
     environment: &["AMP_*"],
     adapt: |context, _| facts::adapt(context, &FACTS),
-    obeyed: |context| FACTS.obeyed(context),
+    obeyed: |context| FACTS.obeyed_files(context),
 };
 
 const FACTS: AgentFacts = AgentFacts {

@@ -126,7 +126,7 @@ impl Client {
     ) -> Result<ChangedConfiguration, AgentError> {
         self.change(text, path, |list, changed| {
             let before = list.get(id).cloned();
-            let entry = self.dialect.written(start, before.as_ref());
+            let entry = self.dialect.server_entry(start, before.as_ref());
             if before.as_ref() != Some(&entry) {
                 changed.done.push(id.to_owned());
                 list.insert(id.to_owned(), entry);
@@ -138,7 +138,7 @@ impl Client {
     ///
     /// # Errors
     /// When the file cannot be understood, or would lose its comments.
-    pub fn wrapped(
+    pub fn wrap_servers(
         &self,
         text: &str,
         path: &Path,
@@ -157,7 +157,7 @@ impl Client {
         })
     }
 
-    /// The configuration as it was before [`Client::wrapped`].
+    /// The configuration as it was before [`Client::wrap_servers`].
     ///
     /// # Errors
     /// When the file cannot be understood, or would lose its comments.
@@ -165,11 +165,11 @@ impl Client {
         self.change(text, path, |list, changed| {
             for (id, entry) in list.iter_mut() {
                 let common = self.dialect.common(entry);
-                let Some((command, args)) = words(&common) else { continue };
+                let Some((command, args)) = command_and_arguments(&common) else { continue };
                 let Some(rest) = wrapped_command(&command, &args) else { continue };
                 let Some((command, args)) = rest.split_first() else { continue };
                 let start = Start { command: command.clone(), args: args.to_vec(), env: variables(&common) };
-                *entry = self.rewritten(&start, entry);
+                *entry = self.entry_with_command(&start, entry);
                 changed.done.push(id.clone());
             }
         })
@@ -177,7 +177,7 @@ impl Client {
 
     fn wrapped_entry(&self, id: &str, entry: &Value, agentsh: &str) -> Result<Value, &'static str> {
         let common = self.dialect.common(entry);
-        let Some((command, args)) = words(&common) else {
+        let Some((command, args)) = command_and_arguments(&common) else {
             return Err(if common.get("url").is_some() || common.get("serverUrl").is_some() {
                 "it is a remote server: see `agentsh client-config`"
             } else {
@@ -197,12 +197,12 @@ impl Client {
         all.push("--".to_owned());
         all.push(command);
         all.extend(args);
-        Ok(self.rewritten(&Start { command: agentsh.to_owned(), args: all, env }, entry))
+        Ok(self.entry_with_command(&Start { command: agentsh.to_owned(), args: all, env }, entry))
     }
 
     /// Replaces the command; everything else of the entry stays in its place.
-    fn rewritten(&self, start: &Start, before: &Value) -> Value {
-        let new = self.dialect.written(start, None);
+    fn entry_with_command(&self, start: &Start, before: &Value) -> Value {
+        let new = self.dialect.server_entry(start, None);
         let mut entry = before.as_object().cloned().unwrap_or_default();
         for member in ["command", "args", "cmd"] {
             match new.get(member) {
@@ -255,7 +255,7 @@ impl Client {
             return Ok(changed);
         }
         // Only a comment makes the two differ in more than spaces for commas.
-        if !empty && json::plain(text) != text {
+        if !empty && json::blank_comments(text) != text {
             return Err(bad(
                 "it has comments, which would be lost".to_owned(),
                 "remove them, or paste the output of this command without --write",
@@ -365,7 +365,7 @@ fn render(document: &Value, before: &str) -> Result<String, AgentError> {
 }
 
 /// The command of an entry in the common form, and its arguments.
-fn words(common: &Value) -> Option<(String, Vec<String>)> {
+fn command_and_arguments(common: &Value) -> Option<(String, Vec<String>)> {
     let command = common.get("command")?.as_str()?.to_owned();
     let args = common.get("args").and_then(Value::as_array).into_iter().flatten();
     Some((command, args.filter_map(|word| word.as_str().map(str::to_owned)).collect()))
@@ -376,7 +376,7 @@ fn variables(common: &Value) -> std::collections::BTreeMap<String, String> {
     env.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-/// The words of the server, of one that [`Client::wrapped`] has put behind agentsh.
+/// The words of the server, of one that [`Client::wrap_servers`] has put behind agentsh.
 fn wrapped_command(command: &str, args: &[String]) -> Option<Vec<String>> {
     let is_ours = is_agentsh(command)
         && args.iter().zip(WRAPPER_COMMAND).filter(|(word, ours)| *word == ours).count() == 3;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::adapter::Adapter;
 use super::dialect::Dialect;
 use super::facts::{
-    self, AgentDirectory, AgentFacts, BriefingPlace, ConfigScope, Kept, Models, list, login, per_project,
+    self, AgentDirectory, AgentFacts, BriefingPlace, ConfigScope, KeptKeys, Models, list, login, per_project,
     private, read_only, settings,
 };
 use super::{
@@ -22,7 +22,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &[],
     environment: ENVIRONMENT,
     adapt: |context, _| facts::adapt(context, &FACTS),
-    obeyed: |context| FACTS.obeyed(context),
+    obeyed: |context| FACTS.obeyed_files(context),
 };
 
 const ENVIRONMENT: &[&str] = &[
@@ -65,15 +65,16 @@ const FACTS: AgentFacts = AgentFacts {
     // Its daemon on this machine would be out of reach, or the user's own, outside.
     set: &[("CLINE_SESSION_BACKEND_MODE", "local")],
     told: BriefingPlace::Instructions("$own/rules/agentsh.md"),
-    remembered: chosen,
+    remembered: stored_model_choice,
     ..facts::NOTHING
 };
 
 const PROVIDERS: &str = "$own/data/settings/providers.json";
 
 /// The provider in use, and the model of each provider that the user has: they name no host and carry no key.
-fn chosen(context: &Context<'_>) -> Vec<Kept> {
-    let text = read::text(&FACTS.place(context, PROVIDERS), read::LIMIT).ok().flatten().unwrap_or_default();
+fn stored_model_choice(context: &Context<'_>) -> Vec<KeptKeys> {
+    let text =
+        read::text(&FACTS.expand_path(context, PROVIDERS), read::LIMIT).ok().flatten().unwrap_or_default();
     let document = json::parse_relaxed(&text, Path::new("")).unwrap_or_default();
     let names = document.get("providers").and_then(Value::as_object);
     let model = |name: &String| Key::harmless(&["providers", name, "settings", "model"], Shape::Model);
@@ -91,7 +92,7 @@ fn models(context: &Context<'_>, facts: &AgentFacts) -> Result<Vec<Endpoint>, Ag
     } else if set("CLINE_API_KEY").is_some() {
         found.push(endpoint::https("api.cline.bot", "Cline"));
     }
-    let path = facts.place(context, PROVIDERS);
+    let path = facts.expand_path(context, PROVIDERS);
     let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
     if !text.trim().is_empty() {
         let document = json::parse_relaxed(&text, &path)?;

@@ -16,7 +16,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &["-p", "--prompt"],
     environment: &["COPILOT_*", "GH_HOST", "GH_TOKEN", "GITHUB_COPILOT_*", "GITHUB_TOKEN"],
     adapt: |context, _| facts::adapt(context, &FACTS),
-    obeyed: |context| FACTS.obeyed(context),
+    obeyed: |context| FACTS.obeyed_files(context),
 };
 
 const fn servers(whose: ConfigScope, path: &'static str) -> List {

@@ -16,7 +16,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &["-p", "--print"],
     environment: &["CURSOR_*"],
     adapt: |context, _| facts::adapt(context, &FACTS),
-    obeyed: |context| FACTS.obeyed(context),
+    obeyed: |context| FACTS.obeyed_files(context),
 };
 
 const FACTS: AgentFacts = AgentFacts {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::claude::front_matter::{is_declaration, without};
+use super::claude::front_matter::{is_declaration, without_keys};
 use super::{Access, Context, InjectedFile, Launch, StateKind, read, walk};
 
 const KINDS: [&str; 5] = ["json", "md", "toml", "yaml", "yml"];
@@ -70,7 +70,7 @@ fn cleaned(files: &BTreeSet<PathBuf>) -> Vec<(PathBuf, Vec<u8>)> {
         if path.extension().is_some_and(|end| end.eq_ignore_ascii_case("md")) {
             let front = text.split("---").nth(1).unwrap_or_default();
             if has_word(front)
-                && let Some(content) = without(&text, is_declaration)
+                && let Some(content) = without_keys(&text, is_declaration)
             {
                 cleaned.push((path.clone(), content.into_bytes()));
             }

@@ -115,7 +115,7 @@ impl Dialect {
     /// A program with its arguments and variables in this form, merged over the old entry: members that do not say how a
     /// server is started stay.
     #[must_use]
-    pub fn written(self, start: &Start, before: Option<&Value>) -> Value {
+    pub fn server_entry(self, start: &Start, before: Option<&Value>) -> Value {
         let Start { command, args, env } = start;
         let entry = match self {
             Self::Common | Self::Gemini | Self::Zed if env.is_empty() => {

@@ -48,7 +48,7 @@ pub(super) fn https(host: &str, why: &str) -> Endpoint {
 
 /// The host that renews a login. agentsh allows only these requests; an empty list allows every one.
 pub(super) fn login(host: &str, why: &str, requests: &'static [&'static str]) -> Endpoint {
-    Endpoint { requests, ..https(host, why).judged(TlsInspection::Never) }
+    Endpoint { requests, ..https(host, why).with_inspection(TlsInspection::Never) }
 }
 
 /// Google's place for tokens.

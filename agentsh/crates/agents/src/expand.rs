@@ -57,7 +57,7 @@ pub(super) fn braces(text: &str, env: &BTreeMap<String, String>, lookups: &mut L
 ///
 /// # Errors
 /// The name of a variable that is not set and has no default: half a credential is useless.
-pub fn filled(text: &str, env: &BTreeMap<String, String>) -> Result<String, String> {
+pub fn expand_in_session(text: &str, env: &BTreeMap<String, String>) -> Result<String, String> {
     let mut lookups = Lookups::default();
     let value = braces(text, env, &mut lookups);
     lookups.missing.into_iter().next().map_or(Ok(value), Err)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::dialect::{Dialect, Start};
-use super::servers::{EntrySource, FoundServer, GatheredServers, gather};
+use super::servers::{EntrySource, FoundServer, GatheredServers, read_server_entries};
 use super::{
     Access, AgentError, Context, Endpoint, HomeState, InjectedFile, KeptFile, Key, Launch, Scope, StateKind,
     TlsInspection, Transport, agreement, declared, endpoint, json, project, providers, read,
@@ -33,11 +33,11 @@ pub(super) struct AgentFacts {
     pub(super) settle: fn(&mut Map<String, Value>),
     pub(super) told: BriefingPlace,
     /// Keys of files that are kept when the agent has ended.
-    pub(super) remembered: fn(&Context<'_>) -> Vec<Kept>,
+    pub(super) remembered: fn(&Context<'_>) -> Vec<KeptKeys>,
 }
 
 /// A file, and the keys of it that are kept.
-pub(super) type Kept = (&'static str, Vec<Key>);
+pub(super) type KeptKeys = (&'static str, Vec<Key>);
 
 pub(super) struct AgentDirectory {
     /// Moves it.
@@ -169,7 +169,7 @@ pub(super) fn no_others(_: &Context<'_>, _: &AgentFacts) -> Result<Vec<Endpoint>
 
 impl AgentFacts {
     /// The location of a path of the table.
-    pub(super) fn place(&self, context: &Context<'_>, path: &str) -> PathBuf {
+    pub(super) fn expand_path(&self, context: &Context<'_>, path: &str) -> PathBuf {
         let base = |variable: &str, default: &str| {
             let moved = context.env.get(variable).map(PathBuf::from).filter(|path| path.is_absolute());
             moved.unwrap_or_else(|| context.home.join(default))
@@ -185,16 +185,16 @@ impl AgentFacts {
     }
 
     /// The user's files that the agent obeys.
-    pub(super) fn obeyed(&self, context: &Context<'_>) -> Vec<PathBuf> {
+    pub(super) fn obeyed_files(&self, context: &Context<'_>) -> Vec<PathBuf> {
         let shown = obeyed_of(self.shown);
         let lists = self.lists.iter().filter(|list| list.whose == ConfigScope::User).map(|list| list.path);
-        shown.chain(lists).map(|path| self.place(context, path)).collect()
+        shown.chain(lists).map(|path| self.expand_path(context, path)).collect()
     }
 
     fn directory(&self, context: &Context<'_>) -> PathBuf {
         let moved = context.env.get(self.own.variable).filter(|path| !path.is_empty());
         moved.map_or_else(
-            || self.place(context, self.own.default),
+            || self.expand_path(context, self.own.default),
             |path| context.cwd.join(path).join(self.own.below),
         )
     }
@@ -232,9 +232,9 @@ pub(super) fn adapt(context: &Context<'_>, facts: &AgentFacts) -> Result<Launch,
         lists.flat_map(|list| of_project(context, list.path)).map(|path| real(&path)).collect();
     super::project::mask(context, &own, &mut launch);
     gathered.finish(context, &mut launch);
-    tell(context, facts, &mut users, &mut launch)?;
+    add_briefing(context, facts, &mut users, &mut launch)?;
     write_users(context, facts, users, &mut launch)?;
-    launch.home_state = shown(context, facts.shown, |path| facts.place(context, path));
+    launch.home_state = home_states(context, facts.shown, |path| facts.expand_path(context, path));
     models(context, facts, &mut launch)?;
     // Servers of others are not behind bridges.
     if !facts.lists.is_empty() {
@@ -246,7 +246,7 @@ pub(super) fn adapt(context: &Context<'_>, facts: &AgentFacts) -> Result<Launch,
         }
     }
     for (path, keys) in (facts.remembered)(context) {
-        let path = facts.place(context, path);
+        let path = facts.expand_path(context, path);
         launch.remembered.push(KeptFile { path, format: super::Format::Json, keys });
     }
     Ok(launch)
@@ -262,13 +262,13 @@ fn choose(
     let Some(logins) = facts.models.logins else { return Ok(()) };
     let mut chosen = providers::chosen_by(context.argv);
     for (name, value) in users.iter().flat_map(|own| &own.document) {
-        providers::chosen(name, value, &mut chosen);
+        providers::add_named_providers(name, value, &mut chosen);
     }
     for list in facts.lists.iter().filter(|list| list.whose == ConfigScope::Project) {
         for path in of_project(context, list.path) {
             let text = read::text(&path, read::LIMIT).ok().flatten().unwrap_or_default();
             let document = parse(list, &text, &path).unwrap_or_default();
-            providers::chosen("", &document, &mut chosen);
+            providers::add_named_providers("", &document, &mut chosen);
         }
     }
     if chosen.is_empty() {
@@ -303,7 +303,7 @@ fn logins_of(
     facts: &AgentFacts,
     path: &str,
 ) -> Result<Map<String, Value>, AgentError> {
-    let path = facts.place(context, path);
+    let path = facts.expand_path(context, path);
     let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
     match json::parse_relaxed(&text, &path) {
         Ok(Value::Object(logins)) => Ok(logins),
@@ -317,7 +317,7 @@ fn users_file<'f>(
     list: &'f List,
     gathered: &mut GatheredServers,
 ) -> Result<Users<'f>, AgentError> {
-    let path = facts.place(context, list.path);
+    let path = facts.expand_path(context, list.path);
     let Some(text) = read::text(&path, read::LIMIT)? else {
         return Ok(Users { list, path, document: Map::new(), exists: false });
     };
@@ -352,7 +352,7 @@ fn parse(list: &List, text: &str, path: &Path) -> Result<Value, AgentError> {
 
 fn lines(list: &List, text: &str) -> std::collections::BTreeMap<String, u64> {
     match list.format {
-        FileFormat::Json => json::key_lines(&json::plain(text), &[list.key]),
+        FileFormat::Json => json::key_lines(&json::blank_comments(text), &[list.key]),
         FileFormat::Yaml => Default::default(),
     }
 }
@@ -372,7 +372,13 @@ fn gather_in(
             .collect(),
         other => other.clone(),
     };
-    gather(&common, place, &["timeout"], |text, lookups| list.dialect.expand(text, context, lookups), into)
+    read_server_entries(
+        &common,
+        place,
+        &["timeout"],
+        |text, lookups| list.dialect.expand(text, context, lookups),
+        into,
+    )
 }
 
 /// The files of a list from the project down to where the agent starts.
@@ -454,7 +460,7 @@ fn real(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn tell(
+fn add_briefing(
     context: &Context<'_>,
     facts: &AgentFacts,
     users: &mut [Users<'_>],
@@ -467,7 +473,7 @@ fn tell(
     match facts.told {
         BriefingPlace::Nowhere => {}
         BriefingPlace::Instructions(path) => {
-            let path = facts.place(context, path);
+            let path = facts.expand_path(context, path);
             let own = read::text(&path, read::LIMIT)?.unwrap_or_default();
             let whole =
                 if own.is_empty() { format!("{text}\n") } else { format!("{}\n\n{text}\n", own.trim_end()) };
@@ -509,7 +515,7 @@ fn write_users(
             args: vec!["bridge".to_owned(), id.0.clone()],
             env: [("AGENTSH_SOCKET".to_owned(), context.socket.to_owned())].into(),
         };
-        (id.0.clone(), dialect.written(&start, before.and_then(|(_, list)| list.get(&id.0))))
+        (id.0.clone(), dialect.server_entry(&start, before.and_then(|(_, list)| list.get(&id.0))))
     };
     let mut bridges: Map<String, Value> = launch.servers.keys().map(bridge).collect();
     // Entries that are not separate servers, such as an extension that is part of the agent, stay.
@@ -541,7 +547,7 @@ fn write_users(
 }
 
 /// The entries that exist, and those that are made for the agent.
-pub(super) fn shown(
+pub(super) fn home_states(
     context: &Context<'_>,
     entries: &[HomeEntry],
     place: impl Fn(&str) -> PathBuf,
@@ -570,7 +576,7 @@ fn models(context: &Context<'_>, facts: &AgentFacts, launch: &mut Launch) -> Res
         found.extend(providers::of_environment(context)?);
     }
     for file in facts.urls {
-        let path = facts.place(context, file);
+        let path = facts.expand_path(context, file);
         let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
         if !text.trim().is_empty() {
             let document = match path.extension().is_some_and(|extension| extension == "toml") {
@@ -589,7 +595,7 @@ fn models(context: &Context<'_>, facts: &AgentFacts, launch: &mut Launch) -> Res
     for endpoint in found {
         let is_known = |known: &Endpoint| (&known.host, known.port) == (&endpoint.host, endpoint.port);
         if !launch.endpoints.iter().any(is_known) {
-            launch.endpoints.push(endpoint.judged(facts.judged));
+            launch.endpoints.push(endpoint.with_inspection(facts.judged));
         }
     }
     if launch.endpoints.is_empty() {

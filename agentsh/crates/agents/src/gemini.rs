@@ -27,14 +27,14 @@ pub(super) const ADAPTER: Adapter = Adapter {
         "GOOGLE_VERTEX_BASE_URL",
     ],
     adapt: |context, _| facts::adapt(context, &FACTS),
-    obeyed: |context| FACTS.obeyed(context),
+    obeyed: |context| FACTS.obeyed_files(context),
 };
 
 const FACTS: AgentFacts = family(
     "Gemini CLI",
     AgentDirectory { variable: "GEMINI_CLI_HOME", below: ".gemini", default: ".gemini" },
     &LISTS,
-    SHOWN,
+    HOME_ENTRIES,
     Models { any: false, logins: None, others: models },
     &[("GEMINI_SANDBOX", "false")],
     BriefingPlace::Instructions("$own/GEMINI.md"),
@@ -52,7 +52,18 @@ pub(super) const fn family(
     set: &'static [(&'static str, &'static str)],
     told: BriefingPlace,
 ) -> AgentFacts {
-    AgentFacts { title, own, lists, shown, models, set, settle: quiet, told, remembered, ..facts::NOTHING }
+    AgentFacts {
+        title,
+        own,
+        lists,
+        shown,
+        models,
+        set,
+        settle: quiet,
+        told,
+        remembered: stored_answers,
+        ..facts::NOTHING
+    }
 }
 
 /// The user's settings, and those of the project at that path.
@@ -63,12 +74,12 @@ pub(super) const fn lists(project: &'static str) -> [List; 2] {
     ]
 }
 
-fn remembered(context: &Context<'_>) -> Vec<facts::Kept> {
-    vec![trusted(context), ("$own/settings.json", theme())]
+fn stored_answers(context: &Context<'_>) -> Vec<facts::KeptKeys> {
+    vec![trusted_folders(context), ("$own/settings.json", theme())]
 }
 
 /// Not among them: `extensions`, which bring servers of their own.
-const SHOWN: &[HomeEntry] = &[
+const HOME_ENTRIES: &[HomeEntry] = &[
     login("$own/oauth_creds.json"),
     sealed_login("$own/gemini-credentials.json"),
     private("$own/google_accounts.json", StateKind::File),
@@ -85,7 +96,7 @@ const SHOWN: &[HomeEntry] = &[
 ];
 
 /// Folders that the user trusted; the agent asks about each.
-fn trusted(context: &Context<'_>) -> facts::Kept {
+fn trusted_folders(context: &Context<'_>) -> facts::KeptKeys {
     const TRUSTED: Shape = Shape::OneOf(&["TRUST_FOLDER", "TRUST_PARENT", "DO_NOT_TRUST"]);
     let mut keys: Vec<Key> = Vec::new();
     for path in [context.project, context.cwd] {
@@ -139,7 +150,7 @@ fn models(context: &Context<'_>, facts: &AgentFacts) -> Result<Vec<Endpoint>, Ag
         found.push(host_or_default(context, &["GOOGLE_VERTEX_BASE_URL"], &host, "Vertex AI")?);
         found.push(endpoint::google_login("Google access tokens"));
     }
-    if facts.place(context, "$own/oauth_creds.json").is_file() {
+    if facts.expand_path(context, "$own/oauth_creds.json").is_file() {
         found.push(host_or_default(
             context,
             &["CODE_ASSIST_ENDPOINT"],

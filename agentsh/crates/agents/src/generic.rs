@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::adapter::Adapter;
 use super::dialect::{Dialect, Start};
-use super::servers::{EntrySource, GatheredServers, gather};
+use super::servers::{EntrySource, GatheredServers, read_server_entries};
 use super::{AgentError, Context, Launch, Scope, agreement, json, read};
 use agentsh_base::types::ServerId;
 
@@ -33,7 +33,7 @@ const LISTS: &[(&str, Dialect)] = &[
 ];
 
 /// The key and dialect of a new list in a file that has none, by the name of the file.
-fn usual(path: &Path) -> (&'static str, Dialect) {
+fn default_key_and_dialect(path: &Path) -> (&'static str, Dialect) {
     let ends = |end: &str| path.ends_with(end);
     if ends("opencode.json") || ends("opencode.jsonc") {
         ("mcp", Dialect::OpenCode)
@@ -78,7 +78,7 @@ fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
         .filter(|(key, _)| root.get(*key).is_some_and(|list| *key != "mcp" || is_list(list)))
         .collect();
     let (key, dialect) = match lists.as_slice() {
-        [] => usual(path),
+        [] => default_key_and_dialect(path),
         [one] => **one,
         [one, other, ..] => {
             return Err(bad(
@@ -91,8 +91,12 @@ fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
     let entries = root.get(key).cloned().unwrap_or_else(|| Value::Object(Map::new()));
     let mut gathered = GatheredServers::default();
     let agreed = scope == Scope::Project && agreement::is_agreed(context.agreed, path, &text);
-    let place =
-        EntrySource { file: path, scope, agreed, lines: json::key_lines(&json::plain(&text), &[key]) };
+    let place = EntrySource {
+        file: path,
+        scope,
+        agreed,
+        lines: json::key_lines(&json::blank_comments(&text), &[key]),
+    };
     let common = match &entries {
         Value::Object(entries) => entries
             .iter()
@@ -101,7 +105,13 @@ fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
             .collect(),
         other => other.clone(),
     };
-    gather(&common, &place, &[], |text, lookups| dialect.expand(text, context, lookups), &mut gathered)?;
+    read_server_entries(
+        &common,
+        &place,
+        &[],
+        |text, lookups| dialect.expand(text, context, lookups),
+        &mut gathered,
+    )?;
     refuse_prompted(&mut gathered);
     let wanted = gathered.finish(context, &mut launch);
     let bridge = |id: &ServerId| {
@@ -110,7 +120,7 @@ fn adapt(context: &Context<'_>) -> Result<Launch, AgentError> {
             args: vec!["bridge".to_owned(), id.0.clone()],
             env: [("AGENTSH_SOCKET".to_owned(), context.socket.to_owned())].into(),
         };
-        (id.0.clone(), dialect.written(&start, entries.get(&id.0)))
+        (id.0.clone(), dialect.server_entry(&start, entries.get(&id.0)))
     };
     let bridges: Map<String, Value> = wanted.keys().map(bridge).collect();
     if bridges.is_empty() && entries.as_object().is_some_and(Map::is_empty) {

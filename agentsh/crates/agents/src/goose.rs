@@ -22,7 +22,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
         launch.files.extend(own_secrets(context)?);
         Ok(launch)
     },
-    obeyed: |context| FACTS.obeyed(context),
+    obeyed: |context| FACTS.obeyed_files(context),
 };
 
 const ENVIRONMENT: &[&str] = &[
@@ -64,11 +64,12 @@ const FACTS: AgentFacts = AgentFacts {
 /// Secrets of model providers among the agent's secrets: those with the names of its own variables, or named by a provider of
 /// the user. All others belong to extensions, which are behind bridges.
 fn own_secrets(context: &Context<'_>) -> Result<Option<InjectedFile>, AgentError> {
-    let path = FACTS.place(context, "$own/secrets.yaml");
+    let path = FACTS.expand_path(context, "$own/secrets.yaml");
     let text = read::text(&path, read::LIMIT)?.unwrap_or_default();
     // A file that Goose cannot read is not passed either.
     let Ok(Value::Object(mut secrets)) = serde_saphyr::from_str(&text) else { return Ok(None) };
-    let providers = std::fs::read_dir(FACTS.place(context, "$own/custom_providers")).into_iter().flatten();
+    let providers =
+        std::fs::read_dir(FACTS.expand_path(context, "$own/custom_providers")).into_iter().flatten();
     let providers = providers.flatten().filter_map(|entry| read::text(&entry.path(), read::LIMIT).ok()?);
     let providers: Vec<String> = providers.collect();
     let is_own = |name: &str| {

@@ -52,12 +52,12 @@ fn reason(text: &str, JsonError { kind, offset }: JsonError) -> String {
 /// # Errors
 /// Like [`parse`], for everything else.
 pub(super) fn parse_relaxed(text: &str, path: &Path) -> Result<Value, AgentError> {
-    parse(&plain(text), path)
+    parse(&blank_comments(text), path)
 }
 
 /// The text with spaces for its comments, and for commas after a last member, so that positions stay the same.
 #[must_use]
-pub fn plain(text: &str) -> String {
+pub fn blank_comments(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     // The position of a comma that nothing has followed yet.

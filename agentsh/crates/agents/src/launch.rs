@@ -268,7 +268,7 @@ pub enum TlsInspection {
 impl Endpoint {
     /// With this inspection; a login host keeps [`TlsInspection::Never`].
     #[must_use]
-    pub fn judged(self, judged: TlsInspection) -> Self {
+    pub fn with_inspection(self, judged: TlsInspection) -> Self {
         if self.judged == TlsInspection::Never { self } else { Self { judged, ..self } }
     }
 }

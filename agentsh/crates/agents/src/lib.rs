@@ -54,8 +54,8 @@ pub fn adapt(kind: Kind, context: &Context<'_>) -> Result<Launch, AgentError> {
 }
 
 /// The user's files that the known agents obey, each with the agent. Variables may move them, and they may not exist.
-pub fn obeyed(context: &Context<'_>) -> impl Iterator<Item = (PathBuf, &'static str)> {
-    Kind::all().flat_map(|kind| kind.obeyed(context).into_iter().map(move |path| (path, kind.title())))
+pub fn obeyed_files(context: &Context<'_>) -> impl Iterator<Item = (PathBuf, &'static str)> {
+    Kind::all().flat_map(|kind| kind.obeyed_files(context).into_iter().map(move |path| (path, kind.title())))
 }
 
 /// A key in lower case, however its words are joined.

@@ -21,7 +21,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
         scratch(context, &mut launch);
         Ok(launch)
     },
-    obeyed: |context| FACTS.obeyed(context),
+    obeyed: |context| FACTS.obeyed_files(context),
 };
 
 const ENVIRONMENT: &[&str] = &[

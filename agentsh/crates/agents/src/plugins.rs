@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::servers::{EntrySource, GatheredServers, gather};
+use super::servers::{EntrySource, GatheredServers, read_server_entries};
 use super::{AgentError, Context, Scope, Transport, expand, json, read};
 use agentsh_base::types::ServerId;
 
@@ -63,7 +63,7 @@ pub(super) fn add(
     into.notes.append(&mut inner.notes);
     for (id, mut found) in inner.found {
         let id = ServerId((customs.id)(&plugin.name, &id.0));
-        if let Some(problem) = settle(&mut found.declared.transport, &root, customs) {
+        if let Some(problem) = prepare_server(&mut found.declared.transport, &root, customs) {
             into.refused.push((id, problem));
         } else if let std::collections::btree_map::Entry::Vacant(entry) = into.found.entry(id.clone()) {
             found.declared.id = id;
@@ -161,11 +161,17 @@ fn entries_of(
     }
     env.insert("CLAUDE_PROJECT_DIR".to_owned(), context.project.to_string_lossy().into_owned());
     let place = EntrySource { file, scope, agreed: false, lines: Default::default() };
-    gather(entries, &place, customs.kept, |text, lookups| expand::braces(text, &env, lookups), into)
+    read_server_entries(
+        entries,
+        &place,
+        customs.kept,
+        |text, lookups| expand::braces(text, &env, lookups),
+        into,
+    )
 }
 
 /// Prepares a plugin's server as the agent does; the reason if it cannot be started here.
-fn settle(transport: &mut Transport, root: &Path, customs: &PluginLayout<'_>) -> Option<String> {
+fn prepare_server(transport: &mut Transport, root: &Path, customs: &PluginLayout<'_>) -> Option<String> {
     let unknown = |text: &str| text.contains("${user_config.") || text.contains("${CLAUDE_PLUGIN_DATA}");
     let only_there =
         "it uses values that only the agent's plugin system knows; declare it yourself".to_owned();

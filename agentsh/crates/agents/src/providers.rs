@@ -131,10 +131,12 @@ pub(super) fn of_logins(logins: &Value) -> Vec<Endpoint> {
 }
 
 /// The providers of the models that a value names: `anthropic/MODEL` as a model, `anthropic` as a provider.
-pub(super) fn chosen(name: &str, value: &Value, into: &mut BTreeSet<String>) {
+pub(super) fn add_named_providers(name: &str, value: &Value, into: &mut BTreeSet<String>) {
     match value {
-        Value::Object(members) => members.iter().for_each(|(name, inner)| chosen(name, inner, into)),
-        Value::Array(items) => items.iter().for_each(|item| chosen(name, item, into)),
+        Value::Object(members) => {
+            members.iter().for_each(|(name, inner)| add_named_providers(name, inner, into))
+        }
+        Value::Array(items) => items.iter().for_each(|item| add_named_providers(name, item, into)),
         Value::String(text) => {
             let name = name.to_ascii_lowercase();
             let provider =
@@ -155,7 +157,7 @@ pub(super) fn chosen_by(words: &[String]) -> BTreeSet<String> {
         let (option, value) = word.split_once('=').unwrap_or((word, next));
         let option = if option == "-m" { "--model" } else { option };
         if option.starts_with("--") {
-            chosen(option, &value.into(), &mut found);
+            add_named_providers(option, &value.into(), &mut found);
         }
     }
     found
@@ -164,11 +166,11 @@ pub(super) fn chosen_by(words: &[String]) -> BTreeSet<String> {
 /// Base URLs anywhere in the user's own configuration. An invalid one is reported.
 pub(super) fn of_configuration(document: &Value, file: &Path, notes: &mut Vec<String>) -> Vec<Endpoint> {
     let mut found = Vec::new();
-    below(document, file, &mut found, notes);
+    collect_endpoints(document, file, &mut found, notes);
     found
 }
 
-fn below(value: &Value, file: &Path, found: &mut Vec<Endpoint>, notes: &mut Vec<String>) {
+fn collect_endpoints(value: &Value, file: &Path, found: &mut Vec<Endpoint>, notes: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
             for (name, inner) in members {
@@ -179,11 +181,11 @@ fn below(value: &Value, file: &Path, found: &mut Vec<Endpoint>, notes: &mut Vec<
                         Ok(endpoint) => found.push(endpoint),
                         Err(why) => notes.push(why),
                     },
-                    None => below(inner, file, found, notes),
+                    None => collect_endpoints(inner, file, found, notes),
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| below(item, file, found, notes)),
+        Value::Array(items) => items.iter().for_each(|item| collect_endpoints(item, file, found, notes)),
         _ => {}
     }
 }

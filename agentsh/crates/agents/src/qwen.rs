@@ -23,7 +23,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
         "QWEN_*",
     ],
     adapt: |context, _| facts::adapt(context, &FACTS),
-    obeyed: |context| FACTS.obeyed(context),
+    obeyed: |context| FACTS.obeyed_files(context),
 };
 
 const FACTS: AgentFacts = gemini::family(
@@ -51,7 +51,7 @@ const LISTS: [List; 2] = gemini::lists(".qwen/settings.json");
 
 /// The endpoints that a login of Qwen uses.
 fn models(context: &Context<'_>, facts: &AgentFacts) -> Result<Vec<Endpoint>, AgentError> {
-    if !facts.place(context, "$own/oauth_creds.json").is_file() {
+    if !facts.expand_path(context, "$own/oauth_creds.json").is_file() {
         return Ok(Vec::new());
     }
     Ok(vec![

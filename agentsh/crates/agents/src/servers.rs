@@ -58,7 +58,7 @@ pub(super) struct EntrySource<'a> {
 ///
 /// # Errors
 /// For a bad entry, unless it came with the project: those are refused one by one.
-pub(super) fn gather(
+pub(super) fn read_server_entries(
     entries: &Value,
     place: &EntrySource<'_>,
     kept: &[&str],
@@ -216,7 +216,7 @@ impl GatheredServers {
             self.notes.push(format!("{place}: server {id} uses variables that are not set: {names}"));
         }
         if !lookups.withheld.is_empty() {
-            self.notes.push(withheld(&place, id, &lookups.withheld, &origin.file));
+            self.notes.push(withheld_variables_note(&place, id, &lookups.withheld, &origin.file));
         }
         let lacking: BTreeSet<String> = lookups.missing.union(&lookups.withheld).cloned().collect();
         let given: Vec<&str> = lookups.used.difference(&lacking).map(String::as_str).collect();
@@ -315,7 +315,12 @@ fn members(entry: &Value, kept: &[&str]) -> Map<String, Value> {
 }
 
 /// Variables that a server of the project asked for and does not get.
-pub(super) fn withheld(place: &str, id: &ServerId, names: &BTreeSet<String>, file: &Path) -> String {
+pub(super) fn withheld_variables_note(
+    place: &str,
+    id: &ServerId,
+    names: &BTreeSet<String>,
+    file: &Path,
+) -> String {
     format!(
         "{place}: server {id} came with the project and does not get: {}; to approve it: {}",
         list(names),

@@ -26,7 +26,7 @@ pub(super) const PI: Adapter = Adapter {
     headless: &["-p", "--print"],
     environment: environment!("PI_*"),
     adapt: |context, _| facts::adapt(context, &PI_FACTS),
-    obeyed: |context| PI_FACTS.obeyed(context),
+    obeyed: |context| PI_FACTS.obeyed_files(context),
 };
 
 const PI_FACTS: AgentFacts = AgentFacts {
@@ -59,7 +59,7 @@ pub(super) const DROID: Adapter = Adapter {
     headless: &["exec"],
     environment: environment!("FACTORY_*"),
     adapt: |context, _| facts::adapt(context, &DROID_FACTS),
-    obeyed: |context| DROID_FACTS.obeyed(context),
+    obeyed: |context| DROID_FACTS.obeyed_files(context),
 };
 
 const DROID_FACTS: AgentFacts = AgentFacts {
@@ -99,7 +99,7 @@ pub(super) const CRUSH: Adapter = Adapter {
     headless: &["run"],
     environment: environment!("CRUSH_*"),
     adapt: |context, _| facts::adapt(context, &CRUSH_FACTS),
-    obeyed: |context| CRUSH_FACTS.obeyed(context),
+    obeyed: |context| CRUSH_FACTS.obeyed_files(context),
 };
 
 const CRUSH_FACTS: AgentFacts = AgentFacts {
@@ -129,7 +129,7 @@ pub(super) const KIMI: Adapter = Adapter {
     headless: &["--print"],
     environment: environment!("KIMI_*", "MOONSHOT_*"),
     adapt: |context, _| facts::adapt(context, &KIMI_FACTS),
-    obeyed: |context| KIMI_FACTS.obeyed(context),
+    obeyed: |context| KIMI_FACTS.obeyed_files(context),
 };
 
 const KIMI_FACTS: AgentFacts = AgentFacts {
@@ -162,7 +162,7 @@ pub(super) const VIBE: Adapter = Adapter {
     headless: &["-p", "--prompt"],
     environment: environment!("VIBE_*"),
     adapt: |context, _| facts::adapt(context, &VIBE_FACTS),
-    obeyed: |context| VIBE_FACTS.obeyed(context),
+    obeyed: |context| VIBE_FACTS.obeyed_files(context),
 };
 
 const VIBE_FACTS: AgentFacts = AgentFacts {

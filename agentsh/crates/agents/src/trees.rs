@@ -92,7 +92,7 @@ pub fn find(kind: Kind, home: &Path, project: &Path) -> Found {
     };
     match kind.name() {
         "claude" => {
-            for (name, root) in listed(&home.join(CLAUDE_PLUGINS)) {
+            for (name, root) in listed_plugins(&home.join(CLAUDE_PLUGINS)) {
                 found.add(plugin(name, CLAUDE_PLUGINS_PLACE, root));
             }
         }
@@ -156,7 +156,7 @@ fn has_link(top: &Path, below: &Path) -> bool {
 }
 
 /// The plugins of Claude Code's list, at any path.
-fn listed(list: &Path) -> Vec<(String, PathBuf)> {
+fn listed_plugins(list: &Path) -> Vec<(String, PathBuf)> {
     let Ok(Some(text)) = read::text(list, read::LIMIT) else { return Vec::new() };
     let Ok(list) = json::parse(&text, list) else { return Vec::new() };
     let mut found = Vec::new();
@@ -175,7 +175,7 @@ fn listed(list: &Path) -> Vec<(String, PathBuf)> {
 /// Part of the tree cannot be read, or it is too large.
 pub fn read(tree: &Tree, left: &mut u64) -> Result<Content, String> {
     let mut walk = Walk { tree, left, entries: 0, content: Content::default() };
-    let root = open(tree).map_err(|error| walk.failed(Path::new(""), error))?;
+    let root = open(tree).map_err(|error| walk.error_text(Path::new(""), error))?;
     walk.directory(root, Path::new(""), DEPTH)?;
     let mut content = walk.content;
     let mut hasher = Sha256::new();
@@ -222,9 +222,9 @@ impl Walk<'_> {
     /// Every name is opened in the directory that was listed: anything that takes its place in the meantime is not followed.
     fn directory(&mut self, directory: OwnedFd, below: &Path, depth: usize) -> Result<(), String> {
         let depth = depth.checked_sub(1).ok_or("its directories are too deep")?;
-        let entries = Dir::read_from(&directory).map_err(|error| self.failed(below, error))?;
+        let entries = Dir::read_from(&directory).map_err(|error| self.error_text(below, error))?;
         for entry in entries {
-            let entry = entry.map_err(|error| self.failed(below, error))?;
+            let entry = entry.map_err(|error| self.error_text(below, error))?;
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
                 continue;
@@ -240,28 +240,29 @@ impl Walk<'_> {
 
     fn entry(&mut self, directory: &OwnedFd, name: &OsStr, path: &Path, depth: usize) -> Result<(), String> {
         let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-        let kind = FileType::from_raw_mode(stat.map_err(|error| self.failed(path, error))?.st_mode);
+        let kind = FileType::from_raw_mode(stat.map_err(|error| self.error_text(path, error))?.st_mode);
         let shown = path.to_string_lossy().into_owned();
         let open = |flags| rustix::fs::openat(directory, name, flags, Mode::empty());
         let bytes = match kind {
             FileType::Directory if name == SKIPPED => return Ok(()),
             FileType::Directory => {
-                let inner = open(DIRECTORY | OFlags::NOFOLLOW).map_err(|error| self.failed(path, error))?;
+                let inner =
+                    open(DIRECTORY | OFlags::NOFOLLOW).map_err(|error| self.error_text(path, error))?;
                 return self.directory(inner, path, depth);
             }
             // A link counts by its target's path and type.
             FileType::Symlink => {
                 let to = rustix::fs::readlinkat(directory, name, Vec::new());
-                let to = to.map_err(|error| self.failed(path, error))?;
+                let to = to.map_err(|error| self.error_text(path, error))?;
                 self.content.manifest.insert(format!("{shown} ->"), sha256(to.to_bytes()));
                 if !leads_to_file(directory, name) {
                     return Ok(());
                 }
-                let file = open(FILE).map_err(|error| self.failed(path, error))?;
+                let file = open(FILE).map_err(|error| self.error_text(path, error))?;
                 self.bytes(file, path)?
             }
             FileType::RegularFile => {
-                let file = open(FILE | OFlags::NOFOLLOW).map_err(|error| self.failed(path, error))?;
+                let file = open(FILE | OFlags::NOFOLLOW).map_err(|error| self.error_text(path, error))?;
                 self.bytes(file, path)?
             }
             _ => None,
@@ -277,7 +278,7 @@ impl Walk<'_> {
 
     /// The bytes of a file; None for anything else.
     fn bytes(&mut self, file: OwnedFd, path: &Path) -> Result<Option<Vec<u8>>, String> {
-        let stat = rustix::fs::fstat(&file).map_err(|error| self.failed(path, error))?;
+        let stat = rustix::fs::fstat(&file).map_err(|error| self.error_text(path, error))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(None);
         }
@@ -285,7 +286,7 @@ impl Walk<'_> {
         File::from(file)
             .take(*self.left + 1)
             .read_to_end(&mut bytes)
-            .map_err(|error| self.failed(path, error))?;
+            .map_err(|error| self.error_text(path, error))?;
         *self.left = self
             .left
             .checked_sub(bytes.len() as u64)
@@ -293,7 +294,7 @@ impl Walk<'_> {
         Ok(Some(bytes))
     }
 
-    fn failed(&self, below: &Path, error: impl Into<std::io::Error>) -> String {
+    fn error_text(&self, below: &Path, error: impl Into<std::io::Error>) -> String {
         format!("{}: {}", self.tree.root.join(below).display(), error.into())
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn files(
     most: usize,
     launch: &mut Launch,
 ) -> BTreeSet<PathBuf> {
-    look(folder, extensions, passed_over, most).unwrap_or_else(|why| {
+    find_files(folder, extensions, passed_over, most).unwrap_or_else(|why| {
         let shown = folder.display().to_string();
         let shown = agentsh_base::escape::line(&shown);
         launch.notes.push(format!("{shown} is not passed to the agent: {why}"));
@@ -31,7 +31,7 @@ pub(super) fn files(
     })
 }
 
-fn look(
+fn find_files(
     folder: &Path,
     extensions: &[&str],
     passed_over: &[&str],
@@ -89,7 +89,7 @@ mod tests {
     fn walk_follows_links_once_and_is_bounded() {
         let place = tempfile::tempdir().unwrap();
         let root = fs::canonicalize(place.path()).unwrap();
-        let md = |folder: &Path| look(folder, &["md"], &["vendor"], MAX_FILES);
+        let md = |folder: &Path| find_files(folder, &["md"], &["vendor"], MAX_FILES);
         assert_eq!(md(&root.join("none")), Ok(BTreeSet::new()));
         let deep = (0..40).fold(root.join("a"), |path, _| path.join("d"));
         fs::create_dir_all(&deep).unwrap();

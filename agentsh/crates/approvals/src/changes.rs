@@ -13,7 +13,7 @@ use super::{Approvals, ChangedEntry, Item};
 /// to this call only.
 fn asks_nothing_else(decision: &Decision) -> bool {
     let asking = |outcome: Outcome| outcome == Outcome::Ask;
-    decision.deciding().is_some_and(|found| asking(found.verdict.outcome))
+    decision.deciding_finding().is_some_and(|found| asking(found.verdict.outcome))
         && decision
             .findings
             .iter()
@@ -27,7 +27,7 @@ pub(super) fn with_hint(why: &str, server: &ServerId) -> String {
 
 impl Approvals {
     /// The changed entry that the call uses, with the hash of its definition, if the change is all that is asked about.
-    pub(super) fn changed(&self, call: &ApprovalSubject<'_>) -> Option<(ChangedEntry, String)> {
+    pub(super) fn changed_entry(&self, call: &ApprovalSubject<'_>) -> Option<(ChangedEntry, String)> {
         if !asks_nothing_else(call.decision) {
             return None;
         }
@@ -36,8 +36,8 @@ impl Approvals {
             return Some((of(Offered::Tool, call.name), hash.to_owned()));
         }
         let interfaces = &self.0.session.interfaces;
-        let (kind, name) = interfaces.used(call.server, call.name, call.arguments)?;
-        let hash = interfaces.drifted(call.server, kind, &name)?;
+        let (kind, name) = interfaces.drifted_entry_in_request(call.server, call.name, call.arguments)?;
+        let hash = interfaces.offered_definition(call.server, kind, &name)?;
         Some((of(kind, &name), hash))
     }
 

@@ -86,7 +86,7 @@ impl Fleet {
 }
 
 fn client(facts: &Facts) -> Result<Client, String> {
-    let host = key_files::enrolled(&facts.context.state)
+    let host = key_files::enrolled_host(&facts.context.state)
         .ok_or("this host is not enrolled: `agentsh fleet enrol --url URL --token TOKEN`")?;
     Client::host(outgoing::client()?, &host).map_err(|error| error.to_string())
 }

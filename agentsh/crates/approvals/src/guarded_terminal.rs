@@ -43,7 +43,7 @@ pub struct GuardedTerminal {
 }
 
 impl GuardedTerminal {
-    /// None if no standard stream is a terminal. The modes are saved once [`Self::ready`] returns.
+    /// None if no standard stream is a terminal. The modes are saved once [`Self::wait_until_modes_are_saved`] returns.
     pub fn begin() -> Option<Self> {
         let terminal = own_terminal()?;
         let modes = tcgetattr(&terminal).ok()?;
@@ -60,7 +60,7 @@ impl GuardedTerminal {
     }
 
     /// Before anything may change the terminal.
-    pub fn ready(&mut self) {
+    pub fn wait_until_modes_are_saved(&mut self) {
         // If the process is gone, no modes are saved, and the run continues without it.
         let _ = self.socket.read_exact(&mut [0]);
     }

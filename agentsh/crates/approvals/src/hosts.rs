@@ -17,7 +17,7 @@ use super::{Approvals, Item, Key};
 /// A connection waits no longer, even if calls do.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A yes to this once is one to what belongs together: a program connects more than once.
-const ONCE: Duration = Duration::from_secs(60);
+const ONE_TIME_WINDOW: Duration = Duration::from_secs(60);
 /// Hosts that are asked about in one session; more are refused.
 const MAX_COUNT: usize = 64;
 
@@ -73,7 +73,7 @@ impl Hosts {
         Self { approvals, background, known: RefCell::default() }
     }
 
-    fn place(&self, host: &str) -> Option<Rc<Mutex<HostDecision>>> {
+    fn decision_of_host(&self, host: &str) -> Option<Rc<Mutex<HostDecision>>> {
         let mut known = self.known.borrow_mut();
         if known.len() >= MAX_COUNT && !known.contains_key(host) {
             return None;
@@ -113,12 +113,12 @@ impl Ask for Hosts {
 
     fn ask<'a>(&'a self, host: &'a str, port: u16) -> Answer<'a> {
         Box::pin(async move {
-            let place = self.place(host).ok_or(agentsh_net::Reason::NobodyToAsk)?;
+            let place = self.decision_of_host(host).ok_or(agentsh_net::Reason::NobodyToAsk)?;
             // Later callers wait for the same answer.
             let mut decided = place.lock().await;
             match &*decided {
                 Some((_, Err(reason))) => return Err(*reason),
-                Some((at, Ok(()))) if at.elapsed() < ONCE => return Ok(()),
+                Some((at, Ok(()))) if at.elapsed() < ONE_TIME_WINDOW => return Ok(()),
                 _ => {}
             }
             let answer = self.put(host, port).await;

@@ -6,9 +6,9 @@ mod files;
 mod fleet;
 pub mod guarded_terminal;
 mod hosts;
-mod lasting;
 mod logins;
 mod notify;
+mod permanent_answer;
 mod release;
 mod socket;
 mod terminal;
@@ -40,10 +40,10 @@ use agentsh_store::pins::PinStore;
 
 pub use files::FileChange;
 pub use hosts::{BackgroundHosts, Hosts};
-pub use lasting::{lasting_line, remember};
 pub use logins::FurtherRights;
-pub use notify::{beside, hint, notice};
-pub use socket::{Asking, SocketReply, ask, sockets};
+pub use notify::{hint, notice, show_notification};
+pub use permanent_answer::{lasting_line, remember};
+pub use socket::{SocketReply, SocketRequest, ask, sockets};
 pub use terminal::Terminal;
 
 /// Questions that wait at once; more are refused.
@@ -226,7 +226,7 @@ pub struct WeakApprovals(Weak<Inner>);
 impl WeakApprovals {
     /// None: the session is about to end.
     #[must_use]
-    pub fn there(&self) -> Option<Approvals> {
+    pub fn upgrade(&self) -> Option<Approvals> {
         self.0.upgrade().map(Approvals)
     }
 }
@@ -267,7 +267,7 @@ impl Approvals {
     }
 
     #[must_use]
-    pub fn elsewhere(&self) -> WeakApprovals {
+    pub fn downgrade(&self) -> WeakApprovals {
         WeakApprovals(Rc::downgrade(&self.0))
     }
 
@@ -298,7 +298,7 @@ impl Approvals {
     }
 
     /// The verdict if no question is needed.
-    fn known(&self, key: &Key) -> Option<Verdict> {
+    fn known_verdict(&self, key: &Key) -> Option<Verdict> {
         let approved = &self.0.session.facts.policy.mcp.approved;
         let entry = approved.iter().find(|entry| {
             let approved = &entry.value;
@@ -375,7 +375,7 @@ impl Approvals {
         let terminal = self.0.terminal.get().filter(|_| is_for_anywhere);
         let shown = terminal.and_then(|terminal| terminal.ask(self, &item));
         if shown.is_none() {
-            notify::tell(&self.0.session.facts, &self.0.session.record, &item);
+            notify::notify_user(&self.0.session.facts, &self.0.session.record, &item);
         }
         state.open.insert(
             item.id.clone(),
@@ -392,15 +392,15 @@ impl Approvals {
         wait: Duration,
         item: impl FnOnce(String) -> Item,
     ) -> Option<Verdict> {
-        if let Some(known) = self.known(&key) {
+        if let Some(known) = self.known_verdict(&key) {
             return Some(known);
         }
         let (item, heard) = self.put(item)?;
-        self.requested(&item, &rule);
+        self.record_request(&item, &rule);
         Some(self.clone().wait(key, item, heard, (rule, wait)).await)
     }
 
-    fn requested(&self, item: &Item, rule: &RuleRef) {
+    fn record_request(&self, item: &Item, rule: &RuleRef) {
         self.0.session.record.journal.record(Event::ApprovalRequested {
             approval: item.id.clone(),
             server_id: ServerId(item.server.clone()),
@@ -412,7 +412,7 @@ impl Approvals {
         });
     }
 
-    fn decided(
+    fn record_decision(
         &self,
         item: &Item,
         word: ApprovalWord,
@@ -450,7 +450,7 @@ impl Approvals {
         drop(waiting);
         let Ok(Ok((is_yes, mut scope, by))) = answer else {
             self.0.state.borrow_mut().open.remove(&item.id);
-            self.decided(&item, ApprovalWord::TimedOut, None, "", since);
+            self.record_decision(&item, ApprovalWord::TimedOut, None, "", since);
             return Verdict::new(Outcome::Block, Reason::ApprovalTimedOut, rule);
         };
         if item.is_withheld() && scope == ApprovalScope::Once {
@@ -475,7 +475,7 @@ impl Approvals {
             }
         }
         let word = if is_yes { ApprovalWord::Approved } else { ApprovalWord::Denied };
-        self.decided(&item, word, is_yes.then_some(scope), &by, since);
+        self.record_decision(&item, word, is_yes.then_some(scope), &by, since);
         if is_yes {
             self.accept_change(&item, scope).await;
         }
@@ -498,7 +498,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.is_over {
             self.approvals.0.state.borrow_mut().open.remove(&self.item.id);
-            self.approvals.decided(self.item, ApprovalWord::Withdrawn, None, "", self.since);
+            self.approvals.record_decision(self.item, ApprovalWord::Withdrawn, None, "", self.since);
         }
     }
 }
@@ -506,14 +506,16 @@ impl Drop for Waiting<'_> {
 impl Approve for Approvals {
     fn ask(&self, call: &ApprovalSubject<'_>) -> AskedPerson {
         let arguments = interface::hash(call.arguments);
-        let changed = self.changed(call);
+        let changed = self.changed_entry(call);
         let definition = match &changed {
             Some((_, hash)) => Some(hash.clone()),
             None => call.interface.map(str::to_owned),
         };
         let changed = changed.map(|(changed, _)| changed);
-        let flow =
-            call.decision.deciding().and_then(|found| Some((found, found.source.as_ref()?.server.clone())));
+        let flow = call
+            .decision
+            .deciding_finding()
+            .and_then(|found| Some((found, found.source.as_ref()?.server.clone())));
         let from = flow.as_ref().map(|(_, from)| from.clone());
         let client = call.client.map(str::to_owned);
         let key = match flow {
@@ -532,20 +534,20 @@ impl Approve for Approvals {
         let rule = call.decision.verdict.rule.clone();
         let at_once =
             |verdict: Verdict| AskedPerson { verdict: Box::pin(std::future::ready(verdict)), page: None };
-        if let Some(known) = self.known(&key) {
+        if let Some(known) = self.known_verdict(&key) {
             return at_once(known);
         }
         let patience = self.0.session.facts.policy.mcp.approvals.wait();
         let is_copy = matches!(&key, Key::Flow { what: FlowContent::Copy(_), .. });
-        let mut why = call.decision.deciding().map(Finding::told).unwrap_or_default();
+        let mut why = call.decision.deciding_finding().map(Finding::with_remedies).unwrap_or_default();
         if changed.is_some() {
             why = changes::with_hint(&why, call.server);
         }
         let named = (call.server.0.as_str(), call.name.to_owned());
         let put = self.put(|id| Item {
             client,
-            arguments: shown(&call.arguments.to_value()),
-            redacted: shown(&redact::redact(&call.arguments.to_value())),
+            arguments: display_arguments(&call.arguments.to_value()),
+            redacted: display_arguments(&redact::redact(&call.arguments.to_value())),
             arguments_hash: arguments.clone(),
             interface: definition.clone(),
             from: from.map(|from| from.0),
@@ -557,7 +559,7 @@ impl Approve for Approvals {
         let Some((item, heard)) = put else {
             return at_once(Verdict::new(Outcome::Block, Reason::NobodyToAsk, rule));
         };
-        self.requested(&item, &rule);
+        self.record_request(&item, &rule);
         let url = self.0.session.page.get();
         let page = url.map(|url| Page { url: url.replace("{id}", &item.id), id: item.id.clone() });
         AskedPerson { verdict: Box::pin(self.clone().wait(key, item, heard, (rule, patience))), page }
@@ -577,11 +579,11 @@ pub fn can_ask(facts: &Facts) -> bool {
 fn can_ask_remotely(facts: &Facts) -> bool {
     let approvals = &facts.policy.mcp.approvals;
     (approvals.webhook.is_some() && approvals.webhook_secret_env.is_some())
-        || (approvals.asks_the_fleet() && key_files::enrolled(&facts.context.state).is_some())
+        || (approvals.asks_the_fleet() && key_files::enrolled_host(&facts.context.state).is_some())
 }
 
 /// Arguments line by line.
-fn shown(arguments: &Value) -> String {
+fn display_arguments(arguments: &Value) -> String {
     let mut text = serde_json::to_string_pretty(arguments).unwrap_or_default();
     let end = text.floor_char_boundary(MAX_SHOWN);
     if end < text.len() {

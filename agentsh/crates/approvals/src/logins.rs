@@ -38,7 +38,7 @@ impl Approvals {
         let (item, heard) = self
             .put(|id| self.rights_item(id, wanted, patience))
             .ok_or_else(|| "nobody-to-ask".to_owned())?;
-        self.requested(&item, &RuleRef::default_rule("login"));
+        self.record_request(&item, &RuleRef::default_rule("login"));
         let mut waiting = Waiting { approvals: self, item: &item, since: Instant::now(), is_over: false };
         let until = tokio::time::Instant::now() + patience;
         let mut logged_in = pin!(logged_in);
@@ -54,11 +54,11 @@ impl Approvals {
         drop(waiting);
         self.0.state.borrow_mut().open.remove(&item.id);
         let Some((is_yes, scope, by, is_done)) = answer else {
-            self.decided(&item, ApprovalWord::TimedOut, None, "", since);
+            self.record_decision(&item, ApprovalWord::TimedOut, None, "", since);
             return Err("approval-timed-out".to_owned());
         };
         let word = if is_yes { ApprovalWord::Approved } else { ApprovalWord::Denied };
-        self.decided(&item, word, is_yes.then_some(scope), &by, since);
+        self.record_decision(&item, word, is_yes.then_some(scope), &by, since);
         if !is_yes {
             self.0.state.borrow_mut().denied.insert(key);
             return Err("approval-denied".to_owned());

@@ -10,17 +10,17 @@ use agentsh_host::host_programs;
 use agentsh_host::{Facts, Record};
 
 /// Tells the user at once, even while another program draws on the terminal.
-pub fn tell(facts: &Facts, record: &Record, item: &Item) {
-    notice(facts, record, &what(item), &answer_commands(item));
+pub fn notify_user(facts: &Facts, record: &Record, item: &Item) {
+    notice(facts, record, &question_subject(item), &answer_commands(item));
 }
 
 /// The desktop alone: the question is on the terminal.
 pub fn notify_desktop(facts: &Facts, item: &Item) {
-    notify(facts, &what(item), &answer_commands(item));
+    notify(facts, &question_subject(item), &answer_commands(item));
 }
 
 /// The subject of the question.
-pub fn what(item: &Item) -> String {
+pub fn question_subject(item: &Item) -> String {
     let name = escape::line(&item.name);
     let who = match (&item.host, &item.path) {
         (Some(_), _) => format!("a connection to '{name}'"),
@@ -44,7 +44,7 @@ pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
     if record.draws_on_terminal() && !is_line_mode(&std::io::stderr()) {
         // A program draws here: no text, but a notification of the terminal (OSC 9) and the bell. The outcome is reported
         // after the agent has ended.
-        beside(what, "\x07");
+        show_notification(what, "\x07");
     } else {
         record.announce(what);
         record.announce(&format!("  {how}"));
@@ -53,7 +53,7 @@ pub fn notice(facts: &Facts, record: &Record, what: &str, how: &str) {
 }
 
 /// Shows a notification of the terminal next to what a program draws, followed by `then`.
-pub fn beside(what: &str, then: &str) {
+pub fn show_notification(what: &str, then: &str) {
     let notice: String = format!("agentsh: {what}").chars().filter(|c| !c.is_control()).take(200).collect();
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {
@@ -66,7 +66,7 @@ pub fn beside(what: &str, then: &str) {
 /// has ended. No bell, because nobody has to do anything.
 pub fn hint(record: &Record, what: &str) {
     if record.draws_on_terminal() {
-        beside(what, "");
+        show_notification(what, "");
     }
 }
 

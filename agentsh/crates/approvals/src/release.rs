@@ -9,16 +9,16 @@ use agentsh_content::interface_pins::WithheldEntry;
 impl Approvals {
     /// From now on a person is asked about it, where one can be. Must be called once.
     pub fn ask_about_changes(&self) {
-        let elsewhere = self.elsewhere();
+        let elsewhere = self.downgrade();
         self.0.session.interfaces.ask_by(Rc::new(move |withheld: WithheldEntry| {
-            let approvals = elsewhere.there().filter(Approvals::can_ask)?;
+            let approvals = elsewhere.upgrade().filter(Approvals::can_ask)?;
             Some(agentsh_base::task::spawn_local(approvals.release(withheld)).abort_handle())
         }));
     }
 
     async fn release(self, withheld: WithheldEntry) {
         self.ask_about(&withheld).await;
-        self.0.session.interfaces.asked(&withheld);
+        self.0.session.interfaces.end_question(&withheld);
     }
 
     async fn ask_about(&self, withheld: &WithheldEntry) {

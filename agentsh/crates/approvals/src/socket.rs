@@ -25,7 +25,7 @@ const MAX_ANSWER: u64 = 4 << 20;
 /// A request from outside to a session.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Asking {
+pub enum SocketRequest {
     List,
     Answer { id: String, approve: bool, scope: ApprovalScope },
 }
@@ -92,22 +92,22 @@ async fn serve(listener: UnixListener, inner: Weak<Inner>) {
             continue;
         };
         // One connection after the other: a person types.
-        let _in_time = tokio::time::timeout(READ_TIMEOUT, converse(stream, &Approvals(inner))).await;
+        let _in_time = tokio::time::timeout(READ_TIMEOUT, serve_connection(stream, &Approvals(inner))).await;
     }
 }
 
-async fn converse(stream: UnixStream, approvals: &Approvals) -> std::io::Result<()> {
+async fn serve_connection(stream: UnixStream, approvals: &Approvals) -> std::io::Result<()> {
     let credentials = stream.peer_cred()?;
     let (reader, mut writer) = stream.into_split();
     let mut line = Vec::new();
     BufReader::new(reader.take(MAX_LINE)).read_until(b'\n', &mut line).await?;
-    let said = match serde_json::from_slice::<Asking>(&line) {
+    let said = match serde_json::from_slice::<SocketRequest>(&line) {
         _ if !is_user(credentials.uid(), credentials.pid()) => SocketReply::Refused(
             "only the user who started the session can answer, and not from a sandbox".to_owned(),
         ),
         Err(error) => SocketReply::Refused(format!("cannot read this: {error}")),
-        Ok(Asking::List) => SocketReply::Waiting(approvals.items()),
-        Ok(Asking::Answer { id, approve, scope }) => {
+        Ok(SocketRequest::List) => SocketReply::Waiting(approvals.items()),
+        Ok(SocketRequest::Answer { id, approve, scope }) => {
             let by = format!("uid {} (process {})", credentials.uid(), credentials.pid().unwrap_or_default());
             SocketReply::Answered(approvals.answer(&id, approve, scope, by))
         }
@@ -138,7 +138,7 @@ pub fn sockets(state: &Path) -> Vec<PathBuf> {
 }
 
 /// Asks one session. None: it has ended.
-pub async fn ask(path: &Path, asking: &Asking) -> Option<std::io::Result<SocketReply>> {
+pub async fn ask(path: &Path, asking: &SocketRequest) -> Option<std::io::Result<SocketReply>> {
     let directory = std::fs::File::open(path.parent()?).ok()?;
     let name = path.file_name()?.to_str()?;
     let stream = UnixStream::connect(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd())).await;

@@ -26,7 +26,7 @@ use agentsh_sandbox::freeze::{Freezer, FrozenSandbox};
 use agentsh_store::escape;
 use agentsh_store::words::ApprovalScope;
 
-use super::{Answer, Approvals, Item, lasting, notify};
+use super::{Answer, Approvals, Item, notify, permanent_answer};
 use crate::guarded_terminal::{RESET, understands_reset};
 use agentsh_content::content::since_1970;
 
@@ -52,7 +52,7 @@ const RESET_COLOURS: &[u8] = b"\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\";
 const NO_IMAGES: &[u8] = b"\x1b_Ga=d,q=2\x1b\\";
 /// Saves terminal modes that the agent switched on: colours; keys, wrapping, cursor, screen, mouse, focus, paste. Before that,
 /// ends states that would hide these sequences: VT52 mode, an open string.
-const KEEP: &[u8] = b"\x1b<\x1b\\\x1b[#{\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004s";
+const SAVE_SEQUENCES: &[u8] = b"\x1b<\x1b\\\x1b[#{\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004s";
 /// Restores them. A terminal that does not know these sequences keeps the modes of the question.
 const RESTORE_TERMINAL: &[u8] = b"\x1b[?1;7;25;47;1000;1002;1003;1004;1005;1006;1015;2004r\x1b[#}";
 
@@ -136,7 +136,7 @@ impl Terminal {
                 Some((is_yes, scope, by)) => {
                     approvals.answer(&item.id, is_yes, scope, by);
                 }
-                None => notify::tell(&approvals.0.session.facts, &approvals.0.session.record, &item),
+                None => notify::notify_user(&approvals.0.session.facts, &approvals.0.session.record, &item),
             }
         });
         Some(PendingQuestion(task.abort_handle()))
@@ -164,34 +164,36 @@ impl Terminal {
         // They may also have set terminal modes.
         tcsetattr(&shown.screen, SetArg::TCSANOW, &self.0.modes).ok()?;
         let config = &approvals.0.session.facts.context.config;
-        let line = lasting::lasting_line(item, false);
+        let line = permanent_answer::lasting_line(item, false);
         if understands_reset() {
             // Modes that the agent switched on would hide the question or change its appearance.
-            shown.write(KEEP).await.ok()?;
+            shown.write(SAVE_SEQUENCES).await.ok()?;
             shown.write(RESET).await.ok()?;
             shown.write(RESET_COLOURS).await.ok()?;
             shown.write(NO_IMAGES).await.ok()?;
         }
-        shown.say(&question(item, &line)).await.ok()?;
+        shown.write_text(&question(item, &line)).await.ok()?;
         let said = loop {
-            shown.say(choice(item)).await.ok()?;
+            shown.write_text(choice(item)).await.ok()?;
             let said = shown.answer(choice(item)).await;
             // A process that kept running may have painted over the question, or typed into it.
             if !matches!(said, TerminalAnswer::Nothing) && !shown.has_stayed_still().await {
-                shown.say(PROCESS_KEPT_RUNNING).await.ok()?;
+                shown.write_text(PROCESS_KEPT_RUNNING).await.ok()?;
                 break TerminalAnswer::Nothing;
             }
             match said {
-                TerminalAnswer::Yes(ApprovalScope::Always) => match lasting::remember(config, item, false) {
-                    Ok(written) => {
-                        shown.say(&format!("agentsh: {written}\n")).await.ok()?;
-                        break TerminalAnswer::Yes(ApprovalScope::Always);
+                TerminalAnswer::Yes(ApprovalScope::Always) => {
+                    match permanent_answer::remember(config, item, false) {
+                        Ok(written) => {
+                            shown.write_text(&format!("agentsh: {written}\n")).await.ok()?;
+                            break TerminalAnswer::Yes(ApprovalScope::Always);
+                        }
+                        Err(why) => {
+                            let why = format!("agentsh: nothing was approved: {}\n", escape::line(&why));
+                            shown.write_text(&why).await.ok()?;
+                        }
                     }
-                    Err(why) => {
-                        let why = format!("agentsh: nothing was approved: {}\n", escape::line(&why));
-                        shown.say(&why).await.ok()?;
-                    }
-                },
+                }
                 said => break said,
             }
         };
@@ -252,7 +254,7 @@ impl TerminalQuestion {
         tokio::task::spawn_blocking(move || still.has_not_run()).await.unwrap_or(false)
     }
 
-    async fn say(&self, text: &str) -> std::io::Result<()> {
+    async fn write_text(&self, text: &str) -> std::io::Result<()> {
         self.write(text.as_bytes()).await
     }
 
@@ -283,7 +285,7 @@ impl TerminalQuestion {
                 Some("a" | "A" | "always") => return TerminalAnswer::Yes(ApprovalScope::Always),
                 Some("n" | "N" | "no") => return TerminalAnswer::No,
                 Some(_) => {
-                    if self.say(choice).await.is_err() {
+                    if self.write_text(choice).await.is_err() {
                         return TerminalAnswer::Nothing;
                     }
                 }
@@ -329,7 +331,8 @@ pub fn is_line_mode(terminal: &impl AsFd) -> bool {
 /// Everything that an answer is bound to, made safe to show.
 fn question(item: &Item, line: &str) -> String {
     let left = Duration::from_secs(item.expires_at.saturating_sub(since_1970().as_secs()));
-    let mut text = format!("\nagentsh: {}\n  rule: {}\n", notify::what(item), escape::line(&item.rule));
+    let mut text =
+        format!("\nagentsh: {}\n  rule: {}\n", notify::question_subject(item), escape::line(&item.rule));
     if let Some(from) = &item.from {
         text.push_str(&format!("  contains data from server '{}'\n", escape::line(from)));
     }

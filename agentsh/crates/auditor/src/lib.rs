@@ -27,7 +27,7 @@ pub(crate) use answer::without_thoughts;
 use request::Question;
 
 /// The limits of the arguments that an auditor gets.
-const SHOWN: redact::RedactionLimits = redact::RedactionLimits { bytes: 16 << 10, chars: 4000 };
+const ARGUMENT_LIMITS: redact::RedactionLimits = redact::RedactionLimits { bytes: 16 << 10, chars: 4000 };
 
 /// The pair.
 pub struct Auditors {
@@ -108,7 +108,7 @@ impl Auditors {
         Ok(Some(Self { pair, on_failure: file.audit_timeout, client }))
     }
 
-    /// Asks both at once about what [`shown`] gave.
+    /// Asks both at once about what [`redacted_call`] gave.
     pub async fn judge(&self, data: &Value) -> Audit {
         let [first, second] = &self.pair;
         let (first, second) = tokio::join!(self.ask(first, data), self.ask(second, data));
@@ -159,20 +159,25 @@ impl Auditors {
 /// The data of a call for the auditors: no secret that is known by its form or name, nothing that identifies a person, and at
 /// most 16 KiB of the arguments. `finding` describes an earlier finding in our own words.
 #[must_use]
-pub fn shown(server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, finding: Option<&str>) -> Value {
+pub fn redacted_call(
+    server: &ServerId,
+    tool: &str,
+    arguments: Option<&Json<'_>>,
+    finding: Option<&str>,
+) -> Value {
     json!({
         "server": redact::text(&server.0),
         "tool": redact::text(tool),
         "finding": finding.map(redact::text),
-        "arguments": redact::within(&nameless(arguments.map_or(Value::Null, Json::to_value)), SHOWN),
+        "arguments": redact::redact_with_limits(&without_personal_values(arguments.map_or(Value::Null, Json::to_value)), ARGUMENT_LIMITS),
     })
 }
 
 /// Replaces every personal value by its kind: only its presence matters.
-fn nameless(value: Value) -> Value {
+fn without_personal_values(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(nameless_text(&text)),
-        Value::Array(items) => items.into_iter().map(nameless).collect(),
+        Value::Array(items) => items.into_iter().map(without_personal_values).collect(),
         Value::Object(members) => {
             let mut out = serde_json::Map::new();
             for (name, value) in members {
@@ -180,7 +185,7 @@ fn nameless(value: Value) -> Value {
                 // Two people under two names are two members still: none may hide behind the other.
                 let free = (out.len() + 1..).map(|number| format!("{name} {number}"));
                 let name = std::iter::once(name.clone()).chain(free).find(|name| !out.contains_key(name));
-                out.extend(name.map(|name| (name, nameless(value))));
+                out.extend(name.map(|name| (name, without_personal_values(value))));
             }
             out.into()
         }
@@ -209,7 +214,7 @@ fn ready_auditor(
 ) -> Result<ReadyAuditor, AuditorError> {
     let who_rule = rule.clone();
     let rule = rule.to_string();
-    let name = format!("{}/{}", provider::word(auditor.provider), auditor.model);
+    let name = format!("{}/{}", provider::provider_name(auditor.provider), auditor.model);
     let url = provider::url(auditor).map_err(|why| AuditorError::Address {
         rule: rule.clone(),
         name: name.clone(),

@@ -17,7 +17,7 @@ const MAX_ANSWER: usize = 256 << 10;
 /// Longest verdict, in tokens, where every model of a provider takes a limit.
 const MAX_TOKENS: u32 = 200;
 
-pub fn word(provider: Provider) -> &'static str {
+pub fn provider_name(provider: Provider) -> &'static str {
     match provider {
         Provider::Anthropic => "anthropic",
         Provider::OpenAi => "openai",

@@ -81,7 +81,7 @@ async fn judged(
             let file = file(&json!([entry("anthropic", "K1", one), entry(kind, "K2", two)]), action);
             let auditors = Auditors::of_file(&file, &keys(), client()).unwrap().unwrap();
             let tree = agentsh_base::json::read(arguments.as_bytes()).unwrap();
-            let data = shown(&ServerId("net".into()), "post", Some(&tree), Some("an entity"));
+            let data = redacted_call(&ServerId("net".into()), "post", Some(&tree), Some("an entity"));
             let audit = auditors.judge(&data).await;
             let heard = heard.borrow().clone();
             (audit.clone(), auditors.allows_call(&audit), heard)
@@ -193,10 +193,10 @@ fn redacted_member_names_stay_distinct() {
     let tree =
         agentsh_base::json::read(br#"{"ann@a.example": "one", "bob@b.example": {"[email] 2": "two"}}"#)
             .unwrap();
-    let data = shown(&ServerId("net".into()), "post", Some(&tree), None);
+    let data = redacted_call(&ServerId("net".into()), "post", Some(&tree), None);
     assert_eq!(data["arguments"], json!({"[email]": "one", "[email] 2": {"[email] 2": "two"}}));
     let tree =
         agentsh_base::json::read(br#"{"[email] 3": 1, "ann@a.example": 2, "bob@b.example": 3}"#).unwrap();
-    let data = shown(&ServerId("net".into()), "post", Some(&tree), None);
+    let data = redacted_call(&ServerId("net".into()), "post", Some(&tree), None);
     assert_eq!(data["arguments"], json!({"[email] 3": 1, "[email]": 2, "[email] 4": 3}));
 }

@@ -67,13 +67,13 @@ pub async fn allow(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let wants = wants(args, place).map_err(Failure::Failed)?;
+    let wants = parse_items(args, place).map_err(Failure::Failed)?;
     let file = File::of(args.file.as_deref(), place)?;
     let before = edit::read(&file.path)?;
     let mut after = before.clone();
     let mut lines = Vec::new();
     for want in &wants {
-        let (text, answer) = file.with(after, want, place).await?;
+        let (text, answer) = file.add_item(after, want, place).await?;
         after = text;
         lines.push((want, answer));
     }
@@ -143,7 +143,7 @@ impl File {
     }
 
     /// The text with what is needed, and the answer that the policy then gives.
-    async fn with(
+    async fn add_item(
         &self,
         mut text: String,
         want: &AllowItem,
@@ -215,7 +215,7 @@ async fn ask(policy: &Policy, want: &AllowItem, place: &CommandContext) -> Resul
         policy.ask_with(want.from.as_ref(), known.profile.as_ref(), &want.question, &place.context());
     // The files that a session here would guard.
     Ok(match agentsh_host::Context::find() {
-        Ok(here) => named_files::settle(&here, policy, want.from.as_ref(), &want.question, answer),
+        Ok(here) => named_files::deny_named_file(&here, policy, want.from.as_ref(), &want.question, answer),
         Err(_) => answer,
     })
 }
@@ -240,7 +240,7 @@ fn check(want: &AllowItem, piece: &str, place: &CommandContext) -> Result<(), Fa
 }
 
 /// The meaning of the command line.
-fn wants(args: &AllowArgs, place: &CommandContext) -> Result<Vec<AllowItem>, String> {
+fn parse_items(args: &AllowArgs, place: &CommandContext) -> Result<Vec<AllowItem>, String> {
     let from = args.server.as_ref().map(|id| ServerId(id.clone()));
     let mut wants = Vec::new();
     for word in &args.words {

@@ -81,7 +81,7 @@ pub fn sign(
     let read = Bundle::read(&output.display().to_string(), &text, &[secret.public()]);
     let read = read.map_err(|error| failed(&error))?;
     create(output, 0o644, text.as_bytes())?;
-    writeln!(out, "{}: {}", escape::line(&output.display().to_string()), described(&read))?;
+    writeln!(out, "{}: {}", escape::line(&output.display().to_string()), bundle_summary(&read))?;
     Ok(OK)
 }
 
@@ -112,14 +112,14 @@ pub fn verify(
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let bundle = open(file, keys, place)?;
-    writeln!(out, "{}: good; {}", escape::line(&file.display().to_string()), described(&bundle))?;
+    writeln!(out, "{}: good; {}", escape::line(&file.display().to_string()), bundle_summary(&bundle))?;
     if bundle.expires <= Timestamp::now() {
         return Err(Failure::No("it expired: hosts refuse it".to_owned()));
     }
     Ok(OK)
 }
 
-fn described(bundle: &Bundle) -> String {
+fn bundle_summary(bundle: &Bundle) -> String {
     let locked = match bundle.locks.is_empty() {
         true => "nothing locked".to_owned(),
         false => format!("locked: {}", paths(&bundle.locks)),
@@ -204,7 +204,7 @@ pub async fn pull(place: &CommandContext, out: &mut dyn Write) -> Result<u8, Fai
     match organisation.accept(&text, now) {
         Ok(bundle) => {
             keep(&organisation, &bundle)?;
-            writeln!(out, "in force: {}", described(&bundle))?;
+            writeln!(out, "in force: {}", bundle_summary(&bundle))?;
             Ok(OK)
         }
         Err(why) => {

@@ -28,7 +28,7 @@ pub fn check(
     let mut code = 0;
     let mut reports = Vec::new();
     for (name, found) in found {
-        match found.and_then(|found| tested(found, place)) {
+        match found.and_then(|found| check_policy(found, place)) {
             Ok(Checked { source, what, warnings }) => {
                 for warning in &warnings {
                     writeln!(err, "warning: {}: {}", warning.rule, warning.value)?;
@@ -63,7 +63,7 @@ struct Checked {
     warnings: Vec<Ruled<String>>,
 }
 
-fn tested(found: Named, place: &CommandContext) -> Result<Checked, PolicyError> {
+fn check_policy(found: Named, place: &CommandContext) -> Result<Checked, PolicyError> {
     Ok(match found {
         Named::Policy(loaded) => {
             let source = loaded.file.clone();

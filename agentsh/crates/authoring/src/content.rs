@@ -10,7 +10,7 @@ use agentsh_content::content_scan::ContentScan;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::{CommandContext, Which, failed};
+use crate::{CommandContext, PolicySelection, policy_failure};
 use agentsh_base::json::{self as strict, Json};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_dlp::taint::Leaves;
@@ -27,13 +27,13 @@ const MAX_LENGTH: u64 = 64 << 20;
 #[derive(Debug, Args)]
 pub struct ContentArgs {
     /// With --content: what the text is
-    #[arg(long, value_enum, default_value_t = Of::Results, requires = "content")]
-    subject: Of,
+    #[arg(long, value_enum, default_value_t = ContentKind::Results, requires = "content")]
+    subject: ContentKind,
 }
 
 /// The kind of a text, as in `inspect`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Of {
+enum ContentKind {
     Definitions,
     Results,
     Requests,
@@ -41,7 +41,7 @@ enum Of {
     Questions,
 }
 
-impl Of {
+impl ContentKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::Definitions => "definitions",
@@ -82,7 +82,7 @@ struct ContentFinding {
 
 /// Exit status 0: it passes, if with an alert or changed; 1: a person is asked, or it is refused; 125: there is no answer.
 pub fn explain(
-    which: &Which,
+    which: &PolicySelection,
     file: &Path,
     args: &ContentArgs,
     as_json: bool,
@@ -90,7 +90,7 @@ pub fn explain(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let policy = place.policy(which).map_err(failed)?;
+    let policy = place.policy(which).map_err(policy_failure)?;
     let text = match read(file) {
         Ok(text) => text,
         Err(error) => {
@@ -100,7 +100,7 @@ pub fn explain(
     };
     let message = args.subject.message(&text).to_string();
     let found = match strict::read(message.as_bytes()) {
-        Ok(message) => look(&policy, args.subject, &message),
+        Ok(message) => find_content(&policy, args.subject, &message),
         Err(error) => {
             writeln!(err, "error: {}: {error}", file.display())?;
             return Ok(FAILED);
@@ -115,7 +115,7 @@ pub fn explain(
         }
     }
     if as_json {
-        writeln!(out, "{}", whole(args.subject, outcome, &cells, &found, &policy))?;
+        writeln!(out, "{}", result_json(args.subject, outcome, &cells, &found, &policy))?;
     } else {
         print(args.subject, outcome, &cells, &found, &policy, out)?;
     }
@@ -136,33 +136,33 @@ fn read(file: &Path) -> io::Result<String> {
 }
 
 /// The findings of the session's checks that need only the policy and the text.
-fn look(policy: &Policy, subject: Of, message: &Json<'_>) -> Vec<ContentFinding> {
+fn find_content(policy: &Policy, subject: ContentKind, message: &Json<'_>) -> Vec<ContentFinding> {
     let matter = match subject {
-        Of::Definitions => SubjectKind::Definition { name: "text", hash: "", definition: message },
-        Of::Results => SubjectKind::Result { tool: "text", answer: message },
-        Of::Requests => {
+        ContentKind::Definitions => SubjectKind::Definition { name: "text", hash: "", definition: message },
+        ContentKind::Results => SubjectKind::Result { tool: "text", answer: message },
+        ContentKind::Requests => {
             SubjectKind::ServerRequest { method: "sampling/createMessage", params: Some(message) }
         }
-        Of::Arguments => {
+        ContentKind::Arguments => {
             SubjectKind::Call { tool: "text", hash: None, unlisted: false, arguments: Some(message) }
         }
-        Of::Questions => return question_findings(policy, message),
+        ContentKind::Questions => return question_findings(policy, message),
     };
     let mut guard = Guard::without_lists(&policy.mcp);
     guard.add(Arc::new(ContentScan::new(&policy.mcp)));
     let decision = guard.decide(&ServerId("text".to_owned()), matter, Duration::ZERO);
     let mut found = of_checks(subject, &decision);
-    if subject == Of::Arguments {
-        found.extend(place(policy, message));
+    if subject == ContentKind::Arguments {
+        found.extend(unlisted_host(policy, message));
     }
     found
 }
 
-fn of_checks(subject: Of, decision: &Decision) -> Vec<ContentFinding> {
+fn of_checks(subject: ContentKind, decision: &Decision) -> Vec<ContentFinding> {
     let finding = |found: &agentsh_guard::Finding| match found.verdict.reason {
         Reason::SecretFound if PERSONAL.iter().any(|kind| kind_word(kind) == found.detector) => "personal",
         Reason::SecretFound => "secret",
-        Reason::ContentSuspicious if subject == Of::Arguments => "command",
+        Reason::ContentSuspicious if subject == ContentKind::Arguments => "command",
         Reason::ContentSuspicious => "injection",
         Reason::TextCleaned => "hidden text",
         _ => "other rules",
@@ -179,7 +179,7 @@ fn of_checks(subject: Of, decision: &Decision) -> Vec<ContentFinding> {
 }
 
 /// A host that arguments name and that is not listed.
-fn place(policy: &Policy, arguments: &Json<'_>) -> Option<ContentFinding> {
+fn unlisted_host(policy: &Policy, arguments: &Json<'_>) -> Option<ContentFinding> {
     let exfiltration = &policy.mcp.exfiltration;
     let allowed = exfiltration.allowed_domains.as_ref().filter(|_| exfiltration.enabled)?;
     let named = forbidden(&Leaves::of_call("text", arguments), &allowed.value, &Limits::default())?;
@@ -218,13 +218,13 @@ fn question_findings(policy: &Policy, message: &Json<'_>) -> Vec<ContentFinding>
 }
 
 /// Why a finding is not reported here. None: it was searched for.
-fn unjudged(subject: Of, finding: &str, policy: &Policy) -> Option<&'static str> {
+fn why_not_searched(subject: ContentKind, finding: &str, policy: &Policy) -> Option<&'static str> {
     match finding {
         "drift" => Some("not checked here: it is compared with the pin"),
         "advisory" => Some("not checked here: it is about servers, see `agentsh advisories check`"),
         "anomaly" => Some("not checked here: it is compared with earlier calls"),
         "destination" => Some("not checked here: see `agentsh policy explain --flow FROM TO`"),
-        "copy" if subject == Of::Arguments => {
+        "copy" if subject == ContentKind::Arguments => {
             Some("only hosts are checked here: nothing was read that could be copied")
         }
         "classifier" if policy.mcp.classifier.url.is_none() => Some("off: no `url` is written"),
@@ -233,8 +233,8 @@ fn unjudged(subject: Of, finding: &str, policy: &Policy) -> Option<&'static str>
     }
 }
 
-fn whole(
-    subject: Of,
+fn result_json(
+    subject: ContentKind,
     outcome: Outcome,
     cells: &[Inspected],
     found: &[ContentFinding],
@@ -253,7 +253,7 @@ fn whole(
         });
         json!({
             "finding": cell.finding, "decided_by": keys.collect::<Vec<_>>(), "found": found.collect::<Vec<_>>(),
-            "note": unjudged(subject, cell.finding, policy),
+            "note": why_not_searched(subject, cell.finding, policy),
         })
     });
     json!({
@@ -263,7 +263,7 @@ fn whole(
 }
 
 fn print(
-    subject: Of,
+    subject: ContentKind,
     outcome: Outcome,
     cells: &[Inspected],
     found: &[ContentFinding],
@@ -281,7 +281,7 @@ fn print(
     for cell in cells {
         writeln!(out, "{}{}", cell.finding, decision(cell))?;
         let mut found = found.iter().filter(|one| one.finding == cell.finding).peekable();
-        match unjudged(subject, cell.finding, policy) {
+        match why_not_searched(subject, cell.finding, policy) {
             Some(why) => writeln!(out, "  {why}")?,
             None if found.peek().is_none() => writeln!(out, "  nothing found")?,
             None => {}

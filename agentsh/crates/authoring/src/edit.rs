@@ -43,10 +43,10 @@ pub fn show(out: &mut dyn Write, path: &Path, before: &str, after: &str) -> Resu
 
 /// Writes the file, and a copy of the old one next to it. Returns the name of the copy, if there was a file.
 pub fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result<Option<PathBuf>, Failure> {
-    let FileLocation { real, mode } = place(path, mode)?;
+    let FileLocation { real, mode } = file_location(path, mode)?;
     let backup = (!before.is_empty()).then(|| backup_of(&real));
     if let Some(backup) = &backup {
-        write_anew(backup, before.as_bytes(), mode).map_err(|error| failed(path, &error))?;
+        write_anew(backup, before.as_bytes(), mode).map_err(|error| file_failure(path, &error))?;
     }
     replace(path, before, after, mode)?;
     Ok(backup)
@@ -54,7 +54,7 @@ pub fn write(path: &Path, before: &str, after: &str, mode: u32) -> Result<Option
 
 /// Writes the file in one step, if it has not changed since it was read. Links are followed, and its mode is kept.
 pub fn replace(path: &Path, before: &str, after: &str, mode: u32) -> Result<(), Failure> {
-    let FileLocation { real, mode } = place(path, mode)?;
+    let FileLocation { real, mode } = file_location(path, mode)?;
     // Another program may have written the file since it was read.
     if read(&real)? != before {
         return Err(Failure::Failed(format!(
@@ -62,7 +62,7 @@ pub fn replace(path: &Path, before: &str, after: &str, mode: u32) -> Result<(), 
             path.display()
         )));
     }
-    write_anew(&real, after.as_bytes(), mode).map_err(|error| failed(path, &error))
+    write_anew(&real, after.as_bytes(), mode).map_err(|error| file_failure(path, &error))
 }
 
 /// The real path of a file, and its mode.
@@ -72,17 +72,17 @@ struct FileLocation {
 }
 
 /// Its directory is created if it is missing.
-fn place(path: &Path, mode: u32) -> Result<FileLocation, Failure> {
+fn file_location(path: &Path, mode: u32) -> Result<FileLocation, Failure> {
     use std::os::unix::fs::PermissionsExt;
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mode = real.metadata().map_or(mode, |found| found.permissions().mode() & 0o777);
     if let Some(directory) = real.parent() {
-        std::fs::create_dir_all(directory).map_err(|error| failed(path, &error))?;
+        std::fs::create_dir_all(directory).map_err(|error| file_failure(path, &error))?;
     }
     Ok(FileLocation { real, mode })
 }
 
-fn failed(path: &Path, error: &std::io::Error) -> Failure {
+fn file_failure(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Failed(format!("cannot write {}: {error}", path.display()))
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use clap::Args;
 
 use crate::package::ServerFacts;
-use crate::{CommandContext, Which};
+use crate::{CommandContext, PolicySelection};
 use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::{Guard, Outcome, SubjectKind};
@@ -88,7 +88,7 @@ impl Explained {
     /// # Errors
     /// Why there is no answer.
     pub async fn of(
-        which: &Which,
+        which: &PolicySelection,
         from: Option<ServerId>,
         question: Question,
         arguments: Option<&str>,
@@ -131,7 +131,7 @@ impl Explained {
         let beware = self.beware.as_ref().map(|beware| format!("beware: {beware}"));
         let reason = self.reason.as_ref().map(|reason| format!("why: {reason}"));
         let note = self.note.map(|note| format!("note: {note}"));
-        [beware, reason, self.known.how(), note].into_iter().flatten().collect()
+        [beware, reason, self.known.source_of_answer(), note].into_iter().flatten().collect()
     }
 
     fn json(&self) -> serde_json::Value {
@@ -158,7 +158,7 @@ impl Explained {
 
 /// Exit code 0: allowed; 1: denied; 125: not a question.
 pub async fn explain(
-    which: &Which,
+    which: &PolicySelection,
     of: &ServerArgs,
     args: &QuestionArgs,
     json: bool,
@@ -204,7 +204,7 @@ pub async fn explain(
 fn called(policy: &Policy, server: &ServerId, tool: &str, arguments: Option<&Json<'_>>, answer: &mut Answer) {
     let matter = SubjectKind::Call { tool, hash: None, arguments, unlisted: false };
     let decision = Guard::without_lists(&policy.mcp).decide(server, matter, Duration::ZERO);
-    let Some(found) = decision.deciding() else { return };
+    let Some(found) = decision.deciding_finding() else { return };
     answer.rule = found.verdict.rule.clone();
     answer.change = None;
     answer.allow = decision.verdict.outcome != Outcome::Block;

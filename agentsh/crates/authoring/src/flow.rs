@@ -6,7 +6,7 @@ use std::io::Write;
 use serde_json::json;
 
 use crate::package::ServerFacts;
-use crate::{CommandContext, Which, failed};
+use crate::{CommandContext, PolicySelection, policy_failure};
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_dlp::flow::{Labels, Sink, Source};
 use agentsh_policy::profile::Package;
@@ -25,14 +25,14 @@ struct End {
 
 /// Exit status 0: it passes, perhaps with an alert; 1: a person is asked, or it is refused.
 pub async fn explain(
-    which: &Which,
+    which: &PolicySelection,
     ends: &[String],
     as_json: bool,
     place: &CommandContext,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let policy = place.policy(which).map_err(failed)?;
+    let policy = place.policy(which).map_err(policy_failure)?;
     let mut found = Vec::new();
     for (at, word) in ends.iter().enumerate() {
         // `SERVER:TOOL` and `SERVER/TOOL` are taken too: labels belong to servers.
@@ -57,7 +57,7 @@ pub async fn explain(
         let whole = json!({
             "from": from.id, "source": source, "source_by": from.by,
             "to": to.id, "sink": sink, "sink_by": to.by,
-            "copy": copy.word(), "copy_rule": copy_rule, "without_copy": label.word(), "without_copy_rule": label_rule,
+            "copy": copy.as_str(), "copy_rule": copy_rule, "without_copy": label.as_str(), "without_copy_rule": label_rule,
         });
         writeln!(out, "{whole}")?;
         return Ok(code);
@@ -66,7 +66,7 @@ pub async fn explain(
     writeln!(out, "from '{}': its results are {source} ({})", shown(&from.id), from.by)?;
     writeln!(out, "to '{}': data sent to it is {sink} ({})", shown(&to.id), to.by)?;
     // Prose and code may pass without a rule; a copy of a value needs one.
-    let is_shared = passes(&policy, from, to).is_none() && from.labels.shares_with(to.labels);
+    let is_shared = allowing_rule(&policy, from, to).is_none() && from.labels.shares_with(to.labels);
     let what = if is_shared { "a copy of a secret or personal data" } else { "a copy" };
     if is_shared {
         writeln!(out, "a call that carries a copy of prose or code: {} ({label_rule})", label.sentence())?;
@@ -138,7 +138,7 @@ impl Strictness {
         }
     }
 
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::Passes => "allow",
             Self::Alert | Self::AskOrAlert => "alert",
@@ -187,7 +187,7 @@ impl End {
 
 fn of_copy(policy: &Policy, from: &End, to: &End) -> (Strictness, RuleRef) {
     let exfiltration = &policy.mcp.exfiltration;
-    if let Some(passes) = passes(policy, from, to) {
+    if let Some(passes) = allowing_rule(policy, from, to) {
         return passes;
     }
     let written = exfiltration.written.get("on_detection").cloned();
@@ -195,7 +195,7 @@ fn of_copy(policy: &Policy, from: &End, to: &End) -> (Strictness, RuleRef) {
 }
 
 fn of_labels(policy: &Policy, from: &End, to: &End) -> (Strictness, RuleRef) {
-    if let Some(passes) = passes(policy, from, to) {
+    if let Some(passes) = allowing_rule(policy, from, to) {
         return passes;
     }
     if from.labels.shares_with(to.labels) {
@@ -209,7 +209,7 @@ fn of_labels(policy: &Policy, from: &End, to: &End) -> (Strictness, RuleRef) {
 }
 
 /// The rule that allows every flow between the two.
-fn passes(policy: &Policy, from: &End, to: &End) -> Option<(Strictness, RuleRef)> {
+fn allowing_rule(policy: &Policy, from: &End, to: &End) -> Option<(Strictness, RuleRef)> {
     let exfiltration = &policy.mcp.exfiltration;
     if !exfiltration.enabled {
         let rule = exfiltration.written.get("enabled").unwrap_or(&exfiltration.rule);

@@ -219,7 +219,7 @@ impl Observed {
         if !self.servers.is_empty() {
             text.push_str(&self.together.section());
         }
-        self.refused(&mut text);
+        self.write_refusals(&mut text);
         self.closed_files(paths, &mut text);
         text
     }
@@ -339,7 +339,7 @@ impl Observed {
     }
 
     /// Comments: refusals that a person may allow.
-    fn refused(&self, text: &mut String) {
+    fn write_refusals(&self, text: &mut String) {
         let tools: Vec<_> =
             self.tools.iter().filter_map(|(name, tool)| Some((name, tool.refused.as_ref()?))).collect();
         if !tools.is_empty() {

@@ -29,7 +29,7 @@ use agentsh_policy::{PathContext, Policy, PolicyError, Search};
 use agentsh_terminal::output::Failure;
 
 #[derive(Debug, Args)]
-pub struct Which {
+pub struct PolicySelection {
     /// A policy file, or the name of a built-in policy
     #[arg(long, value_name = "FILE|NAME")]
     policy: Option<String>,
@@ -41,7 +41,7 @@ pub struct Which {
     profile: Option<String>,
 }
 
-impl Which {
+impl PolicySelection {
     /// The policy in force here, for any agent.
     pub fn in_force() -> Self {
         Self { policy: None, agent: "default".to_owned(), profile: None }
@@ -70,7 +70,7 @@ impl CommandContext {
     ///
     /// # Errors
     /// When the working directory no longer exists.
-    pub fn here() -> io::Result<Self> {
+    pub fn from_environment() -> io::Result<Self> {
         let home = std::env::home_dir().unwrap_or_else(|| PathBuf::from("/nonexistent"));
         // The specification of XDG asks to ignore a path that is not absolute.
         let base = |name: &str, default: &str| {
@@ -94,14 +94,14 @@ impl CommandContext {
     /// # Errors
     /// A policy that cannot be read.
     pub fn in_force(&self) -> Result<Policy, PolicyError> {
-        self.policy(&Which::in_force())
+        self.policy(&PolicySelection::in_force())
     }
 
     /// The policy that a question is about.
     ///
     /// # Errors
     /// A policy that cannot be read.
-    pub fn policy(&self, which: &Which) -> Result<Policy, PolicyError> {
+    pub fn policy(&self, which: &PolicySelection) -> Result<Policy, PolicyError> {
         agentsh_policy::load(&self.search(which.policy.clone(), &which.agent))
     }
 
@@ -122,6 +122,6 @@ impl CommandContext {
     }
 }
 
-fn failed(error: PolicyError) -> Failure {
+fn policy_failure(error: PolicyError) -> Failure {
     Failure::Rendered(error.render())
 }

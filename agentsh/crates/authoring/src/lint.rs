@@ -30,7 +30,7 @@ fn is_there(command: &str, context: &PathContext, path: Option<&String>) -> bool
 }
 
 /// The rules that are not from shipped policies, because those name files that may not exist.
-fn own<T>(list: &[Ruled<T>]) -> impl Iterator<Item = &Ruled<T>> {
+fn own_rules<T>(list: &[Ruled<T>]) -> impl Iterator<Item = &Ruled<T>> {
     list.iter().filter(|entry| entry.rule.line > 0 && !entry.rule.file.starts_with("built-in:"))
 }
 
@@ -56,7 +56,7 @@ fn process(
     for (list, question) in
         [(&files.read, Question::Read as fn(String) -> Question), (&files.write, Question::Write)]
     {
-        for entry in own(list) {
+        for entry in own_rules(list) {
             // All that is in a directory is the directory.
             let value = entry.value.strip_suffix("/**").unwrap_or(&entry.value);
             if let Some(start) = start_of(value, context) {
@@ -76,7 +76,7 @@ fn process(
             }
         }
     }
-    for entry in own(&of.exec.allow) {
+    for entry in own_rules(&of.exec.allow) {
         let start = start_of(&entry.value, context).unwrap_or_else(|| place::resolve(&entry.value, context));
         if !start.exists() {
             let text =

@@ -27,7 +27,7 @@ impl Listing<'_> {
     pub fn head(&mut self, text: &str) -> io::Result<()> {
         let Some(columns) = self.columns else { return writeln!(self.out, "# {text}") };
         let room = columns.saturating_sub(2);
-        for piece in wrap(&self.short(text), room, room) {
+        for piece in wrap(&self.shorten_home(text), room, room) {
             writeln!(self.out, "{}", paint(QUIET, &format!("# {piece}")))?;
         }
         Ok(())
@@ -38,7 +38,7 @@ impl Listing<'_> {
         let Some(columns) = self.columns else {
             return writeln!(self.out, "{part:<aligned$}  # {comment}");
         };
-        let (part, comment) = (self.short(part), format!("# {}", self.short(comment)));
+        let (part, comment) = (self.shorten_home(part), format!("# {}", self.shorten_home(comment)));
         // Aligned with the others if there is space.
         let room = columns.saturating_sub(comment.width() + 2);
         if part.width() <= room {
@@ -69,7 +69,7 @@ impl Listing<'_> {
     }
 
     /// Paths in the home by `~`.
-    fn short(&self, text: &str) -> String {
+    fn shorten_home(&self, text: &str) -> String {
         let home = self.home.display().to_string();
         if home.len() < 2 { text.to_owned() } else { text.replace(&(home + "/"), "~/") }
     }

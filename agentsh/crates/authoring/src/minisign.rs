@@ -50,7 +50,7 @@ impl SecretKey {
         };
         let mut bytes = decoded(text)?;
         if bytes[2..4] != [0, 0] {
-            bytes = decoded(&opened(text)?)?;
+            bytes = decoded(&without_password(text)?)?;
         }
         let number = bytes[HEAD..HEAD + 8].try_into().map_err(|_| none())?;
         let both: [u8; 64] = bytes[HEAD + 8..WHOLE].try_into().map_err(|_| none())?;
@@ -75,7 +75,7 @@ impl SecretKey {
 
     /// Seed and public key of Ed25519, one after the other.
     #[must_use]
-    pub fn both(&self) -> &[u8] {
+    pub fn key_pair(&self) -> &[u8] {
         &self.both
     }
 
@@ -91,7 +91,7 @@ impl SecretKey {
 }
 
 /// The key's text without its password. It is never on a disk.
-fn opened(text: &str) -> Result<String, String> {
+fn without_password(text: &str) -> Result<String, String> {
     let failed = |error: &dyn std::fmt::Display| format!("it has a password, and cannot be opened: {error}");
     let minisign = host_programs::command_of_system("minisign");
     let mut minisign = minisign.ok_or_else(|| failed(&"the system has no `minisign`"))?;
@@ -136,7 +136,7 @@ mod tests {
         let pair = minisign::KeyPair::generate_unencrypted_keypair().unwrap();
         let read = SecretKey::read(&String::from(pair.sk.to_box(None).unwrap())).unwrap();
         assert_eq!(read.public(), pair.pk.to_base64());
-        assert_eq!(SecretKey::read(&read.text()).unwrap().both(), read.both());
+        assert_eq!(SecretKey::read(&read.text()).unwrap().key_pair(), read.key_pair());
         for text in ["", "untrusted comment: x\nRWQ=\n", &own.text().replace("RWQ", "RWR")] {
             assert!(SecretKey::read(text).is_err(), "{text}");
         }

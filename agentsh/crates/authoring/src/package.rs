@@ -50,7 +50,7 @@ impl ServerFacts {
     }
 
     /// The source of the answer, for people.
-    pub fn how(&self) -> Option<String> {
+    pub fn source_of_answer(&self) -> Option<String> {
         let package = self.package.as_ref()?;
         match &self.profile {
             Some(profile) => Some(format!("profile: {}, for {package}, {}", profile.file, self.note)),

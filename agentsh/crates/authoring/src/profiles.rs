@@ -10,7 +10,7 @@ use agentsh_terminal::output::Failure;
 
 /// One line for each profile, the user's own first.
 pub fn list(config_home: &Path, json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
-    let profiles = profile::all(config_home).map_err(crate::failed)?;
+    let profiles = profile::all(config_home).map_err(crate::policy_failure)?;
     if json {
         let listed: Vec<Value> = profiles
             .iter()

@@ -4,7 +4,7 @@ use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_policy::{Answer, PathContext, Policy, Question};
 use agentsh_store::SessionTally;
 
-/// Types of the events that [`of`] goes by.
+/// Types of the events that [`replayed_items`] goes by.
 pub const KINDS: [&str; 5] = [
     "session_started",
     "mcp_tool_called",
@@ -29,7 +29,7 @@ pub struct ReplayedItem {
 }
 
 /// Every tool and host of a session, with what became of them.
-pub fn of(tally: &SessionTally) -> Vec<ReplayedItem> {
+pub fn replayed_items(tally: &SessionTally) -> Vec<ReplayedItem> {
     let mut list = Vec::new();
     let mut add = |server: Option<ServerId>, what: String, times: u64, passed: bool, question: Question| {
         list.push(ReplayedItem { server, what, question, times, passed, by: None });

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::{CommandContext, Which, bundle, failed, flow, listing, profiles, tools};
+use crate::{CommandContext, PolicySelection, bundle, flow, listing, policy_failure, profiles, tools};
 use agentsh_base::types::RuleRef;
 use agentsh_host::toolchains::Toolchains;
 use agentsh_policy::{Named, Policy, find_named, profile};
@@ -14,7 +14,7 @@ use agentsh_terminal::output::{Failure, terminal_width};
 
 pub async fn show(
     name: Option<&str>,
-    which: &Which,
+    which: &PolicySelection,
     json: bool,
     place: &CommandContext,
     out: &mut dyn Write,
@@ -34,7 +34,7 @@ pub async fn show(
         Some(Ok(Named::Policy(loaded))) => loaded.tested(&place.project),
         Some(Err(error)) => Err(error),
     };
-    let policy = policy.map_err(failed)?;
+    let policy = policy.map_err(policy_failure)?;
     let lines = policy.lines();
     let tools = if is_in_force { tools::find(&policy, place) } else { Toolchains::default() };
     let labels = if is_in_force { flow::labels(&policy, place).await } else { Ok(Vec::new()) };

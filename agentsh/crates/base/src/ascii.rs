@@ -20,7 +20,7 @@ pub fn letters(bytes: &[u8]) -> usize {
 /// The number of first bytes that are ASCII.
 #[inline]
 #[must_use]
-pub fn plain(bytes: &[u8]) -> usize {
+pub fn ascii_prefix_length(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
         let high = u64::from_le_bytes(*chunk) & HIGH;
@@ -42,13 +42,13 @@ pub fn letters_of(word: u64) -> (usize, u64) {
 
 #[inline]
 fn small_letters_of(word: u64) -> usize {
-    let others = !(between(word, b'a', b'z') & !word) & HIGH;
+    let others = !(bytes_in_range(word, b'a', b'z') & !word) & HIGH;
     (others.trailing_zeros() / 8) as usize
 }
 
 /// The high bit of each byte that, without its own high bit, is between two others. Nothing is carried into the next byte.
 #[inline]
-fn between(word: u64, first: u8, last: u8) -> u64 {
+fn bytes_in_range(word: u64, first: u8, last: u8) -> u64 {
     let low = word & !HIGH;
     (low + ONES * u64::from(0x80 - first)) & !(low + ONES * u64::from(0x7f - last))
 }
@@ -56,7 +56,7 @@ fn between(word: u64, first: u8, last: u8) -> u64 {
 /// The number of first bytes that are ASCII letters, digits or not ASCII; and a case-insensitive hash of them.
 #[inline]
 #[must_use]
-pub fn word(bytes: &[u8]) -> (usize, u32) {
+pub fn word_prefix(bytes: &[u8]) -> (usize, u32) {
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     let (mut at, mut hash) = (0, 0_u64);
     loop {
@@ -68,7 +68,7 @@ pub fn word(bytes: &[u8]) -> (usize, u32) {
         });
         let eight = u64::from_le_bytes(eight);
         let lower = eight | (ONES * 0x20);
-        let others = !(between(lower, b'a', b'z') | between(eight, b'0', b'9') | eight) & HIGH;
+        let others = !(bytes_in_range(lower, b'a', b'z') | bytes_in_range(eight, b'0', b'9') | eight) & HIGH;
         let count = others.trailing_zeros() / 8;
         let kept = if count < 8 { lower & !(u64::MAX << (count * 8)) } else { lower };
         hash = (hash ^ kept).wrapping_mul(SPREAD);
@@ -84,7 +84,7 @@ pub fn word(bytes: &[u8]) -> (usize, u32) {
 #[inline]
 #[must_use]
 pub fn lower(word: u64) -> u64 {
-    word | (between(word, b'A', b'Z') & !word & HIGH) >> 2
+    word | (bytes_in_range(word, b'A', b'Z') & !word & HIGH) >> 2
 }
 
 /// For eight bytes, the high bit of each that equals `byte`.
@@ -216,17 +216,17 @@ mod tests {
             let bytes = text.as_bytes();
             prop_assert_eq!(small_letters(bytes), bytes.iter().take_while(|byte| byte.is_ascii_lowercase()).count());
             prop_assert_eq!(letters(bytes), bytes.iter().take_while(|byte| byte.is_ascii_alphabetic()).count());
-            prop_assert_eq!(plain(bytes), bytes.iter().take_while(|byte| byte.is_ascii()).count());
+            prop_assert_eq!(ascii_prefix_length(bytes), bytes.iter().take_while(|byte| byte.is_ascii()).count());
         }
 
         #[test]
         fn word_hash_ignores_case_and_ends_with_the_word(text in "[a-zA-Z0-9@\\[`{/:\u{e9} ]{0,40}") {
             let bytes = text.as_bytes();
             let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte >= 0x80;
-            let (length, hash) = word(bytes);
+            let (length, hash) = word_prefix(bytes);
             prop_assert_eq!(length, bytes.iter().take_while(is_part).count());
-            prop_assert_eq!(word(&bytes[..length].to_ascii_uppercase()), (length, hash));
-            prop_assert_ne!(word(&[&bytes[..length], b"x"].concat()).1, hash);
+            prop_assert_eq!(word_prefix(&bytes[..length].to_ascii_uppercase()), (length, hash));
+            prop_assert_ne!(word_prefix(&[&bytes[..length], b"x"].concat()).1, hash);
         }
     }
 }

@@ -19,14 +19,17 @@ const FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::NONBLOCK).union(OFlags::CL
 ///
 /// # Errors
 /// When the directory cannot be opened. What cannot be read after that ends the list.
-pub fn each(directory: &Path, see: impl FnMut(&OsStr, FileType) -> ControlFlow<()>) -> io::Result<()> {
+pub fn for_each_entry(
+    directory: &Path,
+    see: impl FnMut(&OsStr, FileType) -> ControlFlow<()>,
+) -> io::Result<()> {
     each_in(rustix::fs::open(directory, FLAGS, Mode::empty())?, directory, see)
 }
 
-/// Like [`each`], of a directory with no symbolic link in its path.
+/// Like [`for_each_entry`], of a directory with no symbolic link in its path.
 ///
 /// # Errors
-/// Like [`each`]; `ELOOP` if there is one.
+/// Like [`for_each_entry`]; `ELOOP` if there is one.
 pub fn each_without_links(
     directory: &Path,
     see: impl FnMut(&OsStr, FileType) -> ControlFlow<()>,
@@ -63,10 +66,10 @@ fn each_in(
 /// The paths of what is in a directory.
 ///
 /// # Errors
-/// Like [`each`].
+/// Like [`for_each_entry`].
 pub fn paths(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    each(directory, |name, _| {
+    for_each_entry(directory, |name, _| {
         found.push(directory.join(name));
         ControlFlow::Continue(())
     })?;
@@ -81,7 +84,7 @@ mod tests {
     fn directory_listing_equals_that_of_the_standard_library() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut listed = Vec::new();
-        each(directory, |name, kind| {
+        for_each_entry(directory, |name, kind| {
             listed.push((name.to_owned(), kind == FileType::Directory));
             ControlFlow::Continue(())
         })
@@ -91,12 +94,12 @@ mod tests {
         assert_eq!(listed, kinds.collect::<Vec<_>>());
         assert!(paths(directory).expect("it is there").contains(&directory.join("Cargo.toml")));
         let mut count = 0;
-        each(directory, |_, _| {
+        for_each_entry(directory, |_, _| {
             count += 1;
             ControlFlow::Break(())
         })
         .expect("it is there");
         assert_eq!(count, 1);
-        assert!(each(&directory.join("none"), |_, _| ControlFlow::Continue(())).is_err());
+        assert!(for_each_entry(&directory.join("none"), |_, _| ControlFlow::Continue(())).is_err());
     }
 }

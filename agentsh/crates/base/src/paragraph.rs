@@ -12,9 +12,9 @@ const INDENT: usize = 2;
 
 /// `text` for that stream: wrapped in a terminal, otherwise unchanged.
 #[must_use]
-pub fn shown<'t>(text: &'t str, stream: &impl AsFd) -> Cow<'t, str> {
+pub fn wrap_for_stream<'t>(text: &'t str, stream: &impl AsFd) -> Cow<'t, str> {
     match columns(stream) {
-        Some(columns) => fold(text, columns),
+        Some(columns) => wrap_lines(text, columns),
         None => Cow::Borrowed(text),
     }
 }
@@ -41,7 +41,7 @@ impl<W: Write> Write for Folding<W> {
         self.line.extend_from_slice(whole);
         if !whole.is_empty() {
             let whole = std::mem::take(&mut self.line);
-            self.stream.write_all(fold(&String::from_utf8_lossy(&whole), columns).as_bytes())?;
+            self.stream.write_all(wrap_lines(&String::from_utf8_lossy(&whole), columns).as_bytes())?;
         }
         self.line.extend_from_slice(rest);
         Ok(bytes.len())
@@ -85,7 +85,7 @@ pub fn columns(stream: &impl AsFd) -> Option<usize> {
 /// is there to be copied, and so is a line that is a command; where that alone is wider than a line, the terminal breaks it, which
 /// copies well.
 #[must_use]
-pub fn fold(text: &str, columns: usize) -> Cow<'_, str> {
+pub fn wrap_lines(text: &str, columns: usize) -> Cow<'_, str> {
     if text.lines().all(|line| width(line) <= columns) {
         return Cow::Borrowed(text);
     }
@@ -189,17 +189,17 @@ mod tests {
 
     #[test]
     fn paragraph_lines_end_between_words() {
-        assert_eq!(fold("one two three four", 9), "one two\n  three\n  four");
-        assert_eq!(fold("  refused: one two three", 16), "  refused: one\n    two three");
-        assert_eq!(fold("short\nand a longer line\n", 12), "short\nand a longer\n  line\n");
-        assert!(matches!(fold("as it is\n", 80), Cow::Borrowed(_)));
+        assert_eq!(wrap_lines("one two three four", 9), "one two\n  three\n  four");
+        assert_eq!(wrap_lines("  refused: one two three", 16), "  refused: one\n    two three");
+        assert_eq!(wrap_lines("short\nand a longer line\n", 12), "short\nand a longer\n  line\n");
+        assert!(matches!(wrap_lines("as it is\n", 80), Cow::Borrowed(_)));
     }
 
     #[test]
     fn commands_and_policy_pieces_stay_in_one_line() {
-        assert_eq!(fold("  agentsh policy allow a b", 20), "  agentsh policy allow a b");
+        assert_eq!(wrap_lines("  agentsh policy allow a b", 20), "  agentsh policy allow a b");
         let text = "refused by default; to allow it: agent: {network: {allow: [\"a.example\", b]}}; or `agentsh run --allow a.example`";
-        let folded = fold(text, 50);
+        let folded = wrap_lines(text, 50);
         let lines: Vec<&str> = folded.lines().collect();
         assert_eq!(
             lines,
@@ -211,14 +211,16 @@ mod tests {
         );
         // Wider than a line: left to the terminal.
         assert!(
-            fold(text, 30).lines().any(|line| line == "  agent: {network: {allow: [\"a.example\", b]}};")
+            wrap_lines(text, 30)
+                .lines()
+                .any(|line| line == "  agent: {network: {allow: [\"a.example\", b]}};")
         );
     }
 
     #[test]
     fn colour_sequences_have_no_width() {
-        assert_eq!(fold("\x1b[1;31merror:\x1b[0m one two", 14), "\x1b[1;31merror:\x1b[0m one two");
-        assert_eq!(fold("\x1b[1;31merror:\x1b[0m one two", 10), "\x1b[1;31merror:\x1b[0m one\n  two");
+        assert_eq!(wrap_lines("\x1b[1;31merror:\x1b[0m one two", 14), "\x1b[1;31merror:\x1b[0m one two");
+        assert_eq!(wrap_lines("\x1b[1;31merror:\x1b[0m one two", 10), "\x1b[1;31merror:\x1b[0m one\n  two");
     }
 
     #[test]
@@ -239,16 +241,16 @@ mod tests {
     #[test]
     fn unclosed_backtick_or_bracket_is_folded_as_words() {
         assert_eq!(
-            fold("it's [open and `never closed at all", 20),
+            wrap_lines("it's [open and `never closed at all", 20),
             "it's [open and\n  `never closed at\n  all"
         );
-        assert_eq!(fold("a  b", 2), "a \n b");
+        assert_eq!(wrap_lines("a  b", 2), "a \n b");
     }
 
     #[test]
     fn folding_keeps_every_word_in_linear_time() {
         let text = "[ word` {".repeat(20_000);
-        let folded = fold(&text, 40);
+        let folded = wrap_lines(&text, 40);
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(words(&folded), words(&text));
     }

@@ -38,7 +38,7 @@ enum LinkTarget {
 pub struct RealPaths(RefCell<HashMap<PathBuf, LinkTarget>>);
 
 impl RealPaths {
-    fn said(&self, path: &Path) -> LinkTarget {
+    fn read_link(&self, path: &Path) -> LinkTarget {
         let ask = || match std::fs::read_link(path) {
             Ok(to) => LinkTarget::Link(to),
             Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => LinkTarget::Other,
@@ -50,7 +50,7 @@ impl RealPaths {
     /// The target of a link; None: it is not a link.
     #[must_use]
     pub fn link(&self, path: &Path) -> Option<PathBuf> {
-        match self.said(path) {
+        match self.read_link(path) {
             LinkTarget::Link(to) => Some(to),
             LinkTarget::Other | LinkTarget::Nothing => None,
         }
@@ -59,7 +59,7 @@ impl RealPaths {
     /// Whether a path exists whose parents are not links.
     #[must_use]
     pub fn is_there(&self, path: &Path) -> bool {
-        !matches!(self.said(path), LinkTarget::Nothing)
+        !matches!(self.read_link(path), LinkTarget::Nothing)
     }
 
     /// The absolute path with all its links followed; None if the path does not exist.
@@ -80,7 +80,7 @@ impl RealPaths {
                 continue;
             }
             let next = at.join(part);
-            match self.said(&next) {
+            match self.read_link(&next) {
                 LinkTarget::Nothing => return None,
                 LinkTarget::Other => at = next,
                 LinkTarget::Link(_) if followed == MAX_LINKS => return None,

@@ -27,7 +27,7 @@ impl<'h> BrowserRequest<'h> {
 /// For a name that was rebound to this address, and for pages of other sites.
 pub fn same_site(asked: &BrowserRequest<'_>, hosts: &[String]) -> Result<(), &'static str> {
     let host = asked.host.ok_or("a request names its host")?;
-    if !hosts.iter().any(|ours| ours.eq_ignore_ascii_case(bare(host))) {
+    if !hosts.iter().any(|ours| ours.eq_ignore_ascii_case(host_without_port(host))) {
         return Err("the Host header names another server");
     }
     if asked.only_reads {
@@ -46,7 +46,7 @@ pub fn same_site(asked: &BrowserRequest<'_>, hosts: &[String]) -> Result<(), &'s
 }
 
 /// A host without its port.
-pub fn bare(host: &str) -> &str {
+pub fn host_without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

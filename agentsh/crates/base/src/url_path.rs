@@ -21,7 +21,7 @@ pub fn components(target: &str) -> Option<Vec<String>> {
     }
     let mut whole = Vec::new();
     for (at, part) in parts.iter().enumerate() {
-        let plain = decoded(part)?;
+        let plain = decode_part(part)?;
         let is_odd = plain.contains(['/', '\\', '%', ';', '#', '?']) || plain.contains(char::is_control);
         if is_odd || plain == "." || plain == ".." || (plain.is_empty() && at != last) {
             return None;
@@ -31,7 +31,7 @@ pub fn components(target: &str) -> Option<Vec<String>> {
     Some(whole)
 }
 
-fn decoded(part: &str) -> Option<String> {
+fn decode_part(part: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(part.len());
     let mut input = part.bytes();
     while let Some(byte) = input.next() {

@@ -33,6 +33,6 @@ pub fn judged(path: &Path, what: &'static str, content: &[u8]) -> Result<(), Str
 
 /// All noted files, under the names given.
 #[must_use]
-pub fn noted() -> BTreeMap<PathBuf, &'static str> {
+pub fn noted_files() -> BTreeMap<PathBuf, &'static str> {
     READ.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

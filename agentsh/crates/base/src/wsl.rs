@@ -13,14 +13,14 @@ pub enum Wsl {
 
 /// The kind of WSL in which this process runs; None outside WSL.
 #[must_use]
-pub fn here() -> Option<Wsl> {
+pub fn current() -> Option<Wsl> {
     static HERE: OnceLock<Option<Wsl>> = OnceLock::new();
-    *HERE.get_or_init(|| of(&crate::proc_file::value("/proc/sys/kernel/osrelease").ok()?))
+    *HERE.get_or_init(|| from_release(&crate::proc_file::value("/proc/sys/kernel/osrelease").ok()?))
 }
 
 /// By the release of the kernel: `4.4.0-22621-Microsoft` is the first kind, `6.6.87.2-microsoft-standard-WSL2` the second.
 #[must_use]
-pub fn of(release: &str) -> Option<Wsl> {
+pub fn from_release(release: &str) -> Option<Wsl> {
     let release = release.trim().to_ascii_lowercase();
     match release.split_once("microsoft")? {
         (_, "") => Some(Wsl::One),
@@ -34,11 +34,11 @@ mod tests {
 
     #[test]
     fn wsl_version_is_read_from_the_kernel_name() {
-        assert_eq!(of("4.4.0-22621-Microsoft\n"), Some(Wsl::One));
-        assert_eq!(of("6.6.87.2-microsoft-standard-WSL2\n"), Some(Wsl::Two));
-        assert_eq!(of("4.19.84-microsoft-standard\n"), Some(Wsl::Two));
+        assert_eq!(from_release("4.4.0-22621-Microsoft\n"), Some(Wsl::One));
+        assert_eq!(from_release("6.6.87.2-microsoft-standard-WSL2\n"), Some(Wsl::Two));
+        assert_eq!(from_release("4.19.84-microsoft-standard\n"), Some(Wsl::Two));
         for elsewhere in ["6.18.44", "6.8.0-1017-azure", ""] {
-            assert_eq!(of(elsewhere), None, "{elsewhere}");
+            assert_eq!(from_release(elsewhere), None, "{elsewhere}");
         }
     }
 }

@@ -122,9 +122,9 @@ impl Worker {
             Address::Path(path) => self.local(asked, path),
             Address::Other => Err(Errno::CONNREFUSED.into()),
         };
-        let connected = made.and_then(|socket| self.listener.connected(asked, &socket));
+        let connected = made.and_then(|socket| self.listener.answer_connected(asked, &socket));
         if let Err(error) = connected {
-            self.listener.refused(asked, error.raw_os_error().unwrap_or(libc::ECONNREFUSED));
+            self.listener.answer_refused(asked, error.raw_os_error().unwrap_or(libc::ECONNREFUSED));
         }
     }
 

@@ -79,7 +79,7 @@ impl ContainerFiles {
             None => rules,
         };
         place.sockets = sockets;
-        place.tell(program, home.as_deref());
+        place.insert_own_directory(program, home.as_deref());
         Ok(place)
     }
 
@@ -138,8 +138,8 @@ impl ContainerFiles {
     }
 
     /// The program is told where its own files are.
-    fn tell(&self, program: &mut Program, home: Option<&Path>) {
-        let own = self.own();
+    fn insert_own_directory(&self, program: &mut Program, home: Option<&Path>) {
+        let own = self.own_directory();
         let own = own.to_string_lossy();
         for value in program.argv.iter_mut().chain(&mut program.env) {
             // A value that is not UTF-8 was not made here.
@@ -167,7 +167,7 @@ impl ContainerFiles {
         }
     }
 
-    fn own(&self) -> PathBuf {
+    fn own_directory(&self) -> PathBuf {
         self.directory.join("agentsh")
     }
 
@@ -218,8 +218,9 @@ struct ContainerFiller<'p> {
 impl ContainerFiller<'_> {
     fn take(&mut self, mount: &Mount) -> io::Result<()> {
         let target = &mount.target;
-        let inside =
-            self.inside(target).filter(|inside| !self.linked.iter().any(|link| inside.starts_with(link)));
+        let inside = self
+            .path_inside(target)
+            .filter(|inside| !self.linked.iter().any(|link| inside.starts_with(link)));
         match (&mount.what, &inside) {
             (NodeContent::Bind { source: Source::Path { path, .. }, access, .. }, _) => {
                 let access = match access {
@@ -231,7 +232,7 @@ impl ContainerFiller<'_> {
                 }
                 self.rules.push(LandlockRule { path: path.clone(), access });
                 if let Some(inside) = inside.filter(|inside| inside.symlink_metadata().is_err()) {
-                    above(&inside)?;
+                    create_parent(&inside)?;
                     symlink(path, &inside)?;
                     self.linked.push(inside);
                 }
@@ -242,7 +243,7 @@ impl ContainerFiller<'_> {
                 Ok(())
             }
             (NodeContent::File { content, mode }, Some(inside)) => {
-                above(inside)?;
+                create_parent(inside)?;
                 if inside.symlink_metadata().is_ok() {
                     fs::remove_file(inside)?;
                 }
@@ -251,14 +252,14 @@ impl ContainerFiller<'_> {
             // No other user may read it: mounts are made there.
             (NodeContent::Directory { mode: 0 }, _) => Ok(()),
             (NodeContent::Directory { mode }, Some(inside)) => {
-                above(&inside.join("."))?;
+                create_parent(&inside.join("."))?;
                 fs::set_permissions(inside, fs::Permissions::from_mode(mode | 0o700))
             }
             (NodeContent::Tmpfs { .. } | NodeContent::Overlay { .. }, Some(inside)) => {
-                above(&inside.join("."))
+                create_parent(&inside.join("."))
             }
             (NodeContent::Symlink { to }, Some(inside)) if inside.symlink_metadata().is_err() => {
-                above(inside)?;
+                create_parent(inside)?;
                 symlink(to, inside)
             }
             _ => Ok(()),
@@ -266,9 +267,9 @@ impl ContainerFiller<'_> {
     }
 
     /// The path inside of a file that has no path on this machine.
-    fn inside(&self, target: &Path) -> Option<PathBuf> {
+    fn path_inside(&self, target: &Path) -> Option<PathBuf> {
         if let Ok(rest) = target.strip_prefix(OWN_DIRECTORY) {
-            return Some(self.place.own().join(rest));
+            return Some(self.place.own_directory().join(rest));
         }
         let rest = target.strip_prefix(self.home.as_ref()?).ok()?;
         Some(self.place.home().join(rest))
@@ -276,7 +277,9 @@ impl ContainerFiller<'_> {
 
     fn translated(&self, content: &[u8]) -> Vec<u8> {
         match std::str::from_utf8(content) {
-            Ok(text) => text.replace(OWN_DIRECTORY, &self.place.own().to_string_lossy()).into_bytes(),
+            Ok(text) => {
+                text.replace(OWN_DIRECTORY, &self.place.own_directory().to_string_lossy()).into_bytes()
+            }
             Err(_) => content.to_vec(),
         }
     }
@@ -301,7 +304,7 @@ fn without_execute(rule: LandlockRule) -> LandlockRule {
     LandlockRule { access, ..rule }
 }
 
-fn above(path: &Path) -> io::Result<()> {
+fn create_parent(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path.parent().unwrap_or(path))
 }
 

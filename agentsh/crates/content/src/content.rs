@@ -12,34 +12,34 @@ use agentsh_base::types::ServerId;
 use agentsh_dlp::Views;
 use agentsh_dlp::flow::{self, Annotations, Flow, Labels};
 use agentsh_dlp::taint;
-use agentsh_guard::content::{unmarked, unmarked_params};
+use agentsh_guard::content::{marker_rewrites, unmarked_params};
 use agentsh_guard::{Check, Outcome, PrecomputeJob, Report, Subject, SubjectKind};
 use agentsh_policy::OnFlow;
 use agentsh_store::taint::OpenedTaintStore;
 use agentsh_store::words::ForgotReason;
 use agentsh_store::{Journal, StoreError, TaintStore};
 
-mod ahead;
 mod deferred_results;
 mod files;
-mod judged;
+mod judge_outgoing;
 mod leak_budget;
+mod offload;
 mod pairs;
 pub(super) mod random;
-mod remembered;
 mod report;
+mod result_memory;
 mod settings;
 mod standalone;
 
 use deferred_results::DeferredResults;
 pub use files::{FILES, secret_lines};
-use judged::{names_places, replaced};
+use judge_outgoing::{apply_rewrites, names_places};
 use leak_budget::LeakBudget;
 use pairs::Pairs;
 pub use pairs::{CLOSED_PAIR, LABEL_FLOW};
 use random::Random;
-use remembered::hints_open_world;
 use report::{Declared, record_name};
+use result_memory::hints_open_world;
 pub use settings::{Destinations, LIFETIME, Settings, action_taken};
 pub use standalone::{MarkedText, Searched};
 
@@ -111,7 +111,7 @@ impl Content {
         let mut content = Self::with(settings, journal, &key, seeds, Some(store));
         if let Some(aside) = set_aside {
             let detail = format!("{}; the old file is {}", aside.reason, aside.moved_to.display());
-            content.forgotten(None, ForgotReason::StoreDamaged, 0, detail);
+            content.record_forgotten(None, ForgotReason::StoreDamaged, 0, detail);
         }
         let mut refused = 0;
         let mut why = String::new();
@@ -135,7 +135,7 @@ impl Content {
             }
         }
         if refused > 0 {
-            content.forgotten(None, ForgotReason::StoreRefused, refused, why);
+            content.record_forgotten(None, ForgotReason::StoreRefused, refused, why);
         }
         Ok(content)
     }
@@ -176,7 +176,7 @@ impl Content {
 
     fn labels(&self, server: &ServerId) -> Labels {
         let labels = self.settings.labels.borrow().get(server).copied().unwrap_or_default();
-        labels.suspect(self.suspected.get(server).copied().unwrap_or_default())
+        labels.with_annotations(self.suspected.get(server).copied().unwrap_or_default())
     }
 
     /// The outcome of a call with a finding.
@@ -188,7 +188,7 @@ impl Content {
     /// The remembered data and the findings, without any value: `tracking`, `tokens`, `leakage_events`.
     pub fn report(&mut self) -> Value {
         self.catch_up_now();
-        self.shown()
+        self.state_json()
     }
 
     /// Waits until what is remembered is on disk.
@@ -222,15 +222,15 @@ impl Check for Content {
             }
             SubjectKind::Call { arguments, .. } => {
                 let before = report.rewrites().to_vec();
-                let carried = &*replaced(arguments.unwrap_or(&Json::Null), &before);
-                let markers = unmarked(carried, |text| self.flow.unmarked(text));
+                let carried = &*apply_rewrites(arguments.unwrap_or(&Json::Null), &before);
+                let markers = marker_rewrites(carried, |text| self.flow.without_markers(text));
                 self.judge_carried(subject, carried, markers, report);
             }
             SubjectKind::Request { method, params } => {
                 let params = params.unwrap_or(&Json::Null);
                 let before = report.rewrites().to_vec();
-                let params = &*replaced(params, &before);
-                let markers = unmarked_params(params, |text| self.flow.unmarked(text));
+                let params = &*apply_rewrites(params, &before);
+                let markers = unmarked_params(params, |text| self.flow.without_markers(text));
                 if OF_PROTOCOL.contains(&method) {
                     self.judge_copies(subject, method, params, report);
                     report.rewrite(markers);
@@ -242,7 +242,7 @@ impl Check for Content {
             SubjectKind::Answer { method, result } => self.judge_answer(subject, method, result, report),
             SubjectKind::Result { tool, answer } => {
                 let before = report.rewrites().to_vec();
-                let passed = replaced(answer, &before);
+                let passed = apply_rewrites(answer, &before);
                 report.rewrite(self.remember_result(server, tool, &passed));
             }
             SubjectKind::Notification { method, params: Some(params) }
@@ -258,11 +258,11 @@ impl Check for Content {
         }
     }
 
-    fn passed(&mut self, _: &Subject<'_>) {
+    fn record_passed(&mut self, _: &Subject<'_>) {
         self.sent();
     }
 
-    fn ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
+    fn precompute_job(&mut self, subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
         self.search_ahead(subject)
     }
 

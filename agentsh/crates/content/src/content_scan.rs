@@ -62,7 +62,7 @@ impl ContentScan {
         if self.policy.sanitize() {
             let (rewrites, bytes) = scan::without_control(definition);
             if bytes > 0 {
-                report.find(self.removed(subject, ("ansi", "sanitize"), bytes, String::new()));
+                report.find(self.removal_finding(subject, ("ansi", "sanitize"), bytes, String::new()));
                 report.rewrite(rewrites);
             }
         }
@@ -77,12 +77,12 @@ impl ContentScan {
             {
                 scan.verdict = Action::Block;
             }
-            tell(subject, &scan, action, &rule, "its definition", report);
+            report_scan(subject, &scan, action, &rule, "its definition", report);
         }
         for found in self.custom.find(definition) {
             let (action, rule) = self.of_level(found.severity);
             let is_sure = self.is_written(found.severity);
-            report.find(found.surely(is_sure).tell(subject, action, rule, "its definition"));
+            report.find(found.with_certainty(is_sure).to_finding(subject, action, rule, "its definition"));
         }
     }
 
@@ -114,7 +114,7 @@ impl ContentScan {
     }
 
     /// Something that a server says: a result, an error, a request, a notification.
-    fn speech(
+    fn scan_server_text(
         &self,
         subject: &Subject<'_>,
         text: &Text<'_>,
@@ -124,7 +124,7 @@ impl ContentScan {
     ) {
         let is_said = text.channel == Channel::Output;
         let cleans = is_said && (self.policy.sanitize() || self.policy.hidden_html() != HiddenHtml::Keep);
-        let looks = action != OnFinding::Off || self.secrets.looks(text.channel) || cleans;
+        let looks = action != OnFinding::Off || self.secrets.searches_channel(text.channel) || cleans;
         if !looks {
             return;
         }
@@ -133,10 +133,10 @@ impl ContentScan {
             _ => scan::scan_result(text.value),
         };
         let rule = self.policy.rule(key);
-        tell(subject, &scan, action, &rule, text.what, report);
+        report_scan(subject, &scan, action, &rule, text.what, report);
         if text.channel == Channel::Output && action != OnFinding::Off {
             for found in self.custom.find(text.value) {
-                report.find(found.tell(subject, action, rule.clone(), text.what));
+                report.find(found.to_finding(subject, action, rule.clone(), text.what));
             }
         }
         let found = self.secrets.find(subject, &scan, text);
@@ -195,11 +195,11 @@ impl ContentScan {
             told.push(removal.kind);
             let all = scan.removals.iter().filter(|other| other.kind == removal.kind);
             let bytes: usize = all.map(|removal| removal.bytes).sum();
-            report.find(self.removed(subject, (removal.kind, key), bytes, removal.pointer.clone()));
+            report.find(self.removal_finding(subject, (removal.kind, key), bytes, removal.pointer.clone()));
         }
     }
 
-    fn removed(
+    fn removal_finding(
         &self,
         subject: &Subject<'_>,
         (kind, key): (&str, &str),
@@ -240,12 +240,12 @@ impl ContentScan {
     /// A message to a server: only `arguments` may change, because everything else names something of the server's.
     fn arguments(&self, subject: &Subject<'_>, value: &Json<'_>, path: Vec<usize>, report: &mut Report) {
         let text = Text { value, path, channel: Channel::Outbound, what: "its argument" };
-        self.speech(subject, &text, self.policy.arguments(), "arguments", report);
+        self.scan_server_text(subject, &text, self.policy.arguments(), "arguments", report);
     }
 }
 
 impl Precompute for ContentScan {
-    fn look(&self, subject: &Subject<'_>, report: &mut Report) {
+    fn inspect(&self, subject: &Subject<'_>, report: &mut Report) {
         let said = |value, path, what| Text { value, path, channel: Channel::Output, what };
         match subject.matter {
             SubjectKind::Definition { definition, .. } | SubjectKind::Offer { definition, .. } => {
@@ -269,7 +269,7 @@ impl Precompute for ContentScan {
             SubjectKind::Request { params: Some(params), .. } => {
                 if self.policy.arguments() > OnFinding::Off {
                     let (scan, rule) = (scan::scan_outbound(params), self.policy.rule("arguments"));
-                    tell(subject, &scan, self.policy.arguments(), &rule, "its argument", report);
+                    report_scan(subject, &scan, self.policy.arguments(), &rule, "its argument", report);
                 }
                 self.secrets.find_fixed(subject, params, false, report);
             }
@@ -277,7 +277,7 @@ impl Precompute for ContentScan {
                 for (name, what) in [("result", "its result"), ("error", "its error")] {
                     if let Some((at, value)) = member(answer, name) {
                         let text = said(value, vec![at], what);
-                        self.speech(subject, &text, self.policy.results(), "results", report);
+                        self.scan_server_text(subject, &text, self.policy.results(), "results", report);
                     }
                 }
             }
@@ -287,12 +287,12 @@ impl Precompute for ContentScan {
                 }
                 if let Some(value) = params {
                     let text = said(value, Vec::new(), "its request");
-                    self.speech(subject, &text, self.policy.requests(), "requests", report);
+                    self.scan_server_text(subject, &text, self.policy.requests(), "requests", report);
                 }
             }
             SubjectKind::Notification { params: Some(value), .. } => {
                 let text = said(value, Vec::new(), "its notification");
-                self.speech(subject, &text, self.policy.results(), "results", report);
+                self.scan_server_text(subject, &text, self.policy.results(), "results", report);
             }
             _ => {}
         }
@@ -320,7 +320,7 @@ fn outcome(verdict: Action, action: OnFinding) -> Option<Outcome> {
 }
 
 /// Makes findings of a scan, as strict as the scan and the policy together.
-fn tell(
+fn report_scan(
     subject: &Subject<'_>,
     scan: &Scan,
     action: OnFinding,

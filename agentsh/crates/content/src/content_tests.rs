@@ -49,7 +49,7 @@ fn a_long_result_is_read_by_another_thread_unless_a_call_needs_it_first() {
         let held = std::sync::Arc::new(std::sync::Mutex::new(()));
         let holding = held.lock().unwrap();
         for held in [&held; 2].map(std::sync::Arc::clone) {
-            agentsh_dlp::threads::apart(move || drop(held.lock()));
+            agentsh_dlp::threads::run_in_pool(move || drop(held.lock()));
         }
         result(content, "files", &format!("{} {MEMO}", filler(1, 20_000)));
         assert!(!content.catch_up(), "nobody has read it");
@@ -83,7 +83,7 @@ fn marker_identifies_the_result_it_was_added_to() {
 
 /// Like [`call`], with the search done on another thread, and `meanwhile` what happens until it is back.
 fn call_apart(content: &mut Content, text: &str, meanwhile: impl FnOnce(&mut Content)) -> Vec<Finding> {
-    use agentsh_guard::{Guard, Seen};
+    use agentsh_guard::{Guard, PrecomputedFinding};
     use std::cell::RefCell;
     use std::rc::Rc;
     let arguments = json!({"text": text}).to_string();
@@ -98,9 +98,9 @@ fn call_apart(content: &mut Content, text: &str, meanwhile: impl FnOnce(&mut Con
         now: Duration::ZERO,
         turn: None,
         is_promised: false,
-        seen: Seen::NOTHING,
+        seen: PrecomputedFinding::NOTHING,
     };
-    assert!(content.ahead(&subject).is_some(), "long enough to be searched elsewhere");
+    assert!(content.precompute_job(&subject).is_some(), "long enough to be searched elsewhere");
     let shared = Rc::new(RefCell::new(std::mem::replace(content, empty(content))));
     let mut guard = Guard::new(&McpPolicy::default());
     guard.add(Rc::clone(&shared));

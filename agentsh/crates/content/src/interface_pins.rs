@@ -1,7 +1,7 @@
 //! Compares what servers offer with their pins, and says what to record.
 
+mod differences;
 mod release;
-mod same;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +19,9 @@ use agentsh_guard::{
 use agentsh_policy::{OnChange, Pinning};
 use agentsh_store::{InterfacePin, MAX_DEFINITION, Offered, PinStore, StoreError, TrustedBy, WhichInterface};
 
+use differences::Ignored;
 use release::Releases;
 pub use release::WithheldEntry;
-use same::Ignored;
 
 /// Entries of one server that are compared; a listing of more is refused beyond it.
 const MAX_ENTRIES: usize = 20_000;
@@ -124,7 +124,7 @@ impl InterfacePins {
         });
         for pin in trusted {
             let key = (pin.kind, pin.name);
-            known.shapes.insert(shape(&key), key.1.clone());
+            known.shapes.insert(name_skeleton(&key), key.1.clone());
             let by_audience = known.pins.entry(key.clone()).or_default();
             let entry = (pin.audience, key);
             // A person may have trusted a definition that was refused in this session. Otherwise the session's own
@@ -183,7 +183,7 @@ impl InterfacePins {
     }
 
     /// Waits until there is something to store.
-    pub async fn unstored(&self) {
+    pub async fn wait_for_unstored(&self) {
         let unstored = Rc::clone(&self.0.borrow().unstored);
         unstored.notified().await;
     }
@@ -224,7 +224,7 @@ impl State {
             name: key.1.clone(),
             hash: hash.to_owned(),
             definition: outline(definition, MAX_DEFINITION),
-            at: now(),
+            at: timestamp_text(),
             trusted_by,
         };
         let pointers = pinning.ignored(&server.0, &key.1);
@@ -269,11 +269,11 @@ impl State {
                 (Reason::InterfaceNotPinned, format!("the server offers more than {MAX_ENTRIES} entries"))
             }
             None => {
-                let twin = known.shapes.get(&shape(&key)).filter(|_| !known.is_new).cloned();
+                let twin = known.shapes.get(&name_skeleton(&key)).filter(|_| !known.is_new).cloned();
                 let pin = row(Some(TrustedBy::FirstUse));
                 if twin.is_none() {
                     let is_news = !known.is_new && key.0 != Offered::Resource;
-                    known.shapes.insert(shape(&key), key.1.clone());
+                    known.shapes.insert(name_skeleton(&key), key.1.clone());
                     let trusted = (pin.hash.clone(), pin.definition.clone());
                     known.pins.entry(key.clone()).or_default().insert(audience.to_owned(), trusted);
                     self.waiting.push(pin);
@@ -329,7 +329,7 @@ impl State {
     fn call(&self, subject: &Subject<'_>, tool: &str, unlisted: bool, report: &mut Report) {
         let entry = (subject.audience.to_owned(), (Offered::Tool, tool.to_owned()));
         let known = self.servers.get(subject.server);
-        self.used(known.is_some_and(|known| known.drifted.contains_key(&entry)), report);
+        self.report_use(known.is_some_and(|known| known.drifted.contains_key(&entry)), report);
         let outcome = match self.pinning.unlisted {
             OnChange::Block | OnChange::Ask => Outcome::Block,
             OnChange::Alert => Outcome::Alert,
@@ -342,7 +342,7 @@ impl State {
     }
 
     /// Something is used.
-    fn used(&self, is_drifted: bool, report: &mut Report) {
+    fn report_use(&self, is_drifted: bool, report: &mut Report) {
         if is_drifted {
             let is_asked = self.pinning.on_change == OnChange::Ask;
             let outcome = if is_asked { Outcome::Ask } else { Outcome::Block };
@@ -356,13 +356,13 @@ impl State {
             return;
         };
         let Some(used) = subject.matter.uses() else { return };
-        self.used(known.drifted(&used, Some(subject.audience)).is_some(), report);
+        self.report_use(known.drifted_entry(&used, Some(subject.audience)).is_some(), report);
     }
 }
 
 impl KnownServer {
     /// The used entry if it differs from the trusted one, for one audience or for any.
-    fn drifted(&self, used: &UsedEntry, audience: Option<&str>) -> Option<&Key> {
+    fn drifted_entry(&self, used: &UsedEntry, audience: Option<&str>) -> Option<&Key> {
         let of_it = |(own, _): &&(String, Key)| audience.is_none_or(|audience| audience == own);
         let mut keys = self.drifted.keys().filter(of_it).map(|(_, key)| key);
         // Resources are before templates.
@@ -381,7 +381,7 @@ impl Check for InterfacePins {
                 state.compare(subject, (Offered::Tool, name.to_owned()), (hash, definition), report);
             }
             SubjectKind::Offer { kind, name, hash, definition } => {
-                state.compare(subject, (offered(kind), name.to_owned()), (hash, definition), report);
+                state.compare(subject, (offered_kind(kind), name.to_owned()), (hash, definition), report);
             }
             SubjectKind::Call { tool, unlisted, .. } => state.call(subject, tool, unlisted, report),
             SubjectKind::Request { .. } => state.request(subject, report),
@@ -390,7 +390,7 @@ impl Check for InterfacePins {
     }
 }
 
-fn offered(offer: Offer) -> Offered {
+fn offered_kind(offer: Offer) -> Offered {
     match offer {
         Offer::Prompt => Offered::Prompt,
         Offer::Resource => Offered::Resource,
@@ -402,7 +402,7 @@ fn offered(offer: Offer) -> Offered {
 fn offer(kind: Offered) -> Option<Offer> {
     [Offer::Prompt, Offer::Resource, Offer::Template, Offer::Instructions]
         .into_iter()
-        .find(|offer| offered(*offer) == kind)
+        .find(|offer| offered_kind(*offer) == kind)
 }
 
 /// How the basis of a local server begins.
@@ -440,11 +440,11 @@ fn finding(outcome: Outcome, reason: Reason, pinning: &Pinning, what: String) ->
 }
 
 /// The skeleton of a name, so that lookalikes are equal. A URI is read by programs, so it stays.
-fn shape((kind, name): &Key) -> Key {
+fn name_skeleton((kind, name): &Key) -> Key {
     let is_read = matches!(kind, Offered::Tool | Offered::Prompt);
-    (*kind, if is_read { agentsh_guard::checks::looks(name) } else { name.clone() })
+    (*kind, if is_read { agentsh_guard::checks::name_skeleton(name) } else { name.clone() })
 }
 
-fn now() -> String {
+fn timestamp_text() -> String {
     jiff::Timestamp::try_from(SystemTime::now()).map(|time| time.to_string()).unwrap_or_default()
 }

@@ -37,7 +37,7 @@ impl TlsOptions {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("sslmode", value)) => mode = Some(value),
-                Some(("sslrootcert", value)) => roots = Some(decoded(value)?),
+                Some(("sslrootcert", value)) => roots = Some(percent_decoded(value)?),
                 _ => rest.push(pair),
             }
         }
@@ -110,7 +110,7 @@ fn is_near(before: &str, rest: &[&str]) -> bool {
     hosts.split(',').all(|host| near(&bare(host))) && named.flat_map(|(_, hosts)| hosts.split(',')).all(near)
 }
 
-fn decoded(text: &str) -> Result<String, DbError> {
+fn percent_decoded(text: &str) -> Result<String, DbError> {
     let wrong = || DbError("sslrootcert is not a path".to_owned());
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let [first, after @ ..] = rest {

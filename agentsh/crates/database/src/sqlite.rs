@@ -37,7 +37,7 @@ impl Sqlite {
         Ok(Self { connection })
     }
 
-    fn prepared(&self, sql: &str, values: &[Value]) -> Result<rusqlite::CachedStatement<'_>, DbError> {
+    fn prepare_cached(&self, sql: &str, values: &[Value]) -> Result<rusqlite::CachedStatement<'_>, DbError> {
         let mut statement = self.connection.prepare_cached(sql)?;
         for (number, value) in values.iter().enumerate() {
             // SQLite numbers `$n` by where it first is in the text.
@@ -55,7 +55,7 @@ impl Sqlite {
 
 impl Connection for Sqlite {
     fn rows(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, DbError> {
-        let mut statement = self.prepared(sql, values)?;
+        let mut statement = self.prepare_cached(sql, values)?;
         let columns = statement.column_count();
         let (mut found, mut rows) = (Vec::new(), statement.raw_query());
         while let Some(row) = rows.next()? {
@@ -73,7 +73,7 @@ impl Connection for Sqlite {
     }
 
     fn change(&mut self, sql: &str, values: &[Value]) -> Result<u64, DbError> {
-        let mut statement = self.prepared(sql, values)?;
+        let mut statement = self.prepare_cached(sql, values)?;
         Ok(u64::try_from(statement.raw_execute()?).unwrap_or_default())
     }
 

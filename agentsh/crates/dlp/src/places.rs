@@ -61,7 +61,7 @@ pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<NetworkRule>], limits: &Lim
         if leaf.role == Role::Number {
             destination::find_number(&leaf.text, key, &mut see);
         } else if leaf.looks_encoded() {
-            destination::find_in_views(&leaf.text, leaf.decoded(limits), key, &mut see);
+            destination::find_in_views(&leaf.text, leaf.decoded_texts(limits), key, &mut see);
         } else {
             destination::find(&leaf.text, key, &mut see);
         }

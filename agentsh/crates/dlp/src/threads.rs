@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Builder};
 
 /// Shorter texts, in bytes, take less time than another thread does to start.
-pub(crate) const LONG: usize = 64 * 1024;
+pub(crate) const OFFLOAD_BYTES: usize = 64 * 1024;
 
 /// Does both; side by side when the text that they look at has a `length` that is worth it and a second thread can be
 /// had. What the second thread did not begin when `here` is done is not waited for, but done here.
@@ -15,7 +15,7 @@ pub fn side_by_side<A, B: Send>(
     here: impl FnOnce() -> A,
     there: impl FnOnce() -> B + Send,
 ) -> (A, B) {
-    if length < LONG {
+    if length < OFFLOAD_BYTES {
         return (here(), there());
     }
     let pending = Mutex::new(Some(there));
@@ -38,13 +38,13 @@ pub fn side_by_side<A, B: Send>(
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads for long jobs: enough for one long judgement to use a second processor.
-const APART: usize = 2;
+const POOL_THREADS: usize = 2;
 
 static POOL: OnceLock<Sender<Job>> = OnceLock::new();
 
 /// Does a job on a small pool, whose threads the whole process shares. Without threads, or when the job breaks, it is
 /// dropped: code that waits for its answer has to notice that none will come.
-pub fn apart(job: impl FnOnce() + Send + 'static) {
+pub fn run_in_pool(job: impl FnOnce() + Send + 'static) {
     // Fails where no thread could be had.
     let _ = POOL.get_or_init(pool).send(Box::new(job));
 }
@@ -52,7 +52,7 @@ pub fn apart(job: impl FnOnce() + Send + 'static) {
 fn pool() -> Sender<Job> {
     let (jobs, queue) = channel();
     let queue = Arc::new(Mutex::new(queue));
-    for _ in 0..APART {
+    for _ in 0..POOL_THREADS {
         let queue = Arc::clone(&queue);
         let _ = Builder::new().name("judge".to_owned()).spawn(move || {
             while let Some(job) = next(&queue) {
@@ -75,13 +75,13 @@ mod tests {
     fn detached_job_runs_on_another_thread_and_a_panic_yields_no_result() {
         let (tell, told) = std::sync::mpsc::channel();
         let here = std::thread::current().id();
-        apart(move || {
-            let both = side_by_side(LONG, || 1, || 2);
+        run_in_pool(move || {
+            let both = side_by_side(OFFLOAD_BYTES, || 1, || 2);
             let _ = tell.send((std::thread::current().id() != here, both));
         });
         assert_eq!(told.recv(), Ok((true, (1, 2))));
         let (tell, told) = std::sync::mpsc::channel::<()>();
-        apart(move || {
+        run_in_pool(move || {
             let _dropped = tell;
             std::panic::resume_unwind(Box::new(()));
         });
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn side_by_side_runs_both_jobs_at_any_length() {
-        for length in [0, LONG] {
+        for length in [0, OFFLOAD_BYTES] {
             let mut seen = 0;
             assert_eq!(side_by_side(length, || seen += 1, || length + 1), ((), length + 1));
             assert_eq!(seen, 1);

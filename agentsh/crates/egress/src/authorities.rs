@@ -65,7 +65,7 @@ impl Source {
     pub fn pem(&self) -> Result<String, String> {
         match self {
             Self::Text(text) => Ok(text.clone()),
-            Self::File(path) => bounded(path).map_err(|error| format!("{}: {error}", path.display())),
+            Self::File(path) => read_bounded(path).map_err(|error| format!("{}: {error}", path.display())),
         }
     }
 }
@@ -84,7 +84,7 @@ impl NamedAuthorities {
 /// The authorities that the user's variables and tool configurations name, in no order that matters. Files of
 /// `project`, and those that are known to be missing, are not read.
 #[must_use]
-pub fn named(
+pub fn named_authorities(
     variable: &dyn Fn(&str) -> Option<String>,
     project: Option<&Path>,
     is_missing: &dyn Fn(&Path) -> bool,
@@ -107,7 +107,7 @@ pub fn named(
         if is_of_project(&file) || is_missing(&file) {
             continue;
         }
-        let Ok(text) = bounded(&file) else { continue };
+        let Ok(text) = read_bounded(&file) else { continue };
         for value in tool.values(&text) {
             if let Some(source) = tool.source(&value, &file, home.as_deref()) {
                 found.push(NamedAuthorities { said_by: file.display().to_string(), source });
@@ -190,7 +190,7 @@ impl Tool {
             }
             let Some((key, value)) = line.split_once('=') else { continue };
             if self.names(&section, &key.trim().to_ascii_lowercase()) {
-                found.push(plain(value.trim()));
+                found.push(unquoted_value(value.trim()));
             }
         }
         found
@@ -211,7 +211,7 @@ impl Tool {
 }
 
 /// The value without quotes, or without a comment after it.
-fn plain(value: &str) -> String {
+fn unquoted_value(value: &str) -> String {
     if let Some(quote) = value.chars().next().filter(|first| ['"', '\''].contains(first)) {
         let rest = value.get(1..).unwrap_or_default();
         return rest.split(quote).next().unwrap_or_default().to_owned();
@@ -220,7 +220,7 @@ fn plain(value: &str) -> String {
     value.get(..end).unwrap_or_default().trim_end().to_owned()
 }
 
-fn bounded(path: &Path) -> std::io::Result<String> {
+fn read_bounded(path: &Path) -> std::io::Result<String> {
     let content = agentsh_base::small_file::read(path, MAX_BYTES)?;
     agentsh_base::users_files::note(path, "a certificate, or names one that agentsh trusts");
     let content =
@@ -274,12 +274,12 @@ mod tests {
             "CURL_CA_BUNDLE" => Some("relative.pem".to_owned()),
             _ => None,
         };
-        let of_project = super::named(&variable, Some(&home.join("mine")), &|_| false);
+        let of_project = super::named_authorities(&variable, Some(&home.join("mine")), &|_| false);
         assert!(
             !of_project.iter().any(|one| one.source == Source::File("/npm.pem".into())),
             "{of_project:?}"
         );
-        let named = super::named(&variable, Some(home), &|_| false);
+        let named = super::named_authorities(&variable, Some(home), &|_| false);
         for path in ["/pip.pem", "/npm.pem", "/requests.pem"] {
             assert!(named.iter().any(|one| one.source == Source::File(path.into())), "{path}: {named:?}");
         }

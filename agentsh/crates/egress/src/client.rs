@@ -29,7 +29,7 @@ const MAX_HEAD: usize = 32 << 10;
 /// Lines of an answer's head; hyper's default of 100 is less than some servers send.
 pub const MAX_HEADERS: usize = 256;
 /// An idle connection is closed after this long.
-const KEPT: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub type RequestBody = UnsyncBoxBody<Bytes, Failure>;
@@ -94,10 +94,14 @@ impl Client {
     /// With the certificate authorities of this machine.
     #[must_use]
     pub fn new(lookup: Arc<Lookup>, rules: Rules) -> Self {
-        Self::trusting(tls::machine_roots(), lookup, rules)
+        Self::with_roots(tls::machine_roots(), lookup, rules)
     }
 
-    pub(crate) fn trusting(roots: Result<RootCertStore, String>, lookup: Arc<Lookup>, rules: Rules) -> Self {
+    pub(crate) fn with_roots(
+        roots: Result<RootCertStore, String>,
+        lookup: Arc<Lookup>,
+        rules: Rules,
+    ) -> Self {
         let rules = Arc::new(rules);
         let limits = Limits::default();
         let tls = roots.and_then(tls::connector);
@@ -188,7 +192,7 @@ impl Client {
             if first.same_origin(&target) {
                 all.extend(credentials.clone());
             }
-            let mut answer = self.send(method.clone(), &target, all, whole(body.clone())).await?;
+            let mut answer = self.send(method.clone(), &target, all, full_body(body.clone())).await?;
             answer.from_origin = first.same_origin(&target);
             let Some(location) = redirection(&answer) else { return Ok(answer) };
             let keeps =
@@ -229,7 +233,7 @@ fn http(connector: Connector, only_http2: bool) -> legacy::Client<Connector, Req
     legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
-        .pool_idle_timeout(KEPT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
         .http2_only(only_http2)
         .http1_max_buf_size(MAX_HEAD)
         .http1_max_headers(MAX_HEADERS)
@@ -240,7 +244,7 @@ fn http(connector: Connector, only_http2: bool) -> legacy::Client<Connector, Req
 
 /// A body that is here as a whole.
 #[must_use]
-pub fn whole(bytes: impl Into<Bytes>) -> RequestBody {
+pub fn full_body(bytes: impl Into<Bytes>) -> RequestBody {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
@@ -264,7 +268,7 @@ impl Response {
     /// Decompresses the body, because some servers compress unasked. If that is not possible, the headers still name the
     /// encoding.
     #[must_use]
-    pub fn decoded(mut self) -> Self {
+    pub fn decompressed(mut self) -> Self {
         self.decoder = Decoder::take(&mut self.headers).unwrap_or_default();
         self
     }
@@ -276,25 +280,25 @@ impl Response {
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         loop {
             let Some(decoder) = &mut self.decoder else {
-                let bytes = self.received().await?;
-                return bytes.map(|bytes| self.counted(bytes)).transpose();
+                let bytes = self.received_chunk().await?;
+                return bytes.map(|bytes| self.count_bytes(bytes)).transpose();
             };
             if let Some(bytes) = decoder.next_piece().map_err(HttpError::Encoding)? {
                 // Much may come of little.
                 tokio::task::consume_budget().await;
-                return self.counted(bytes).map(Some);
+                return self.count_bytes(bytes).map(Some);
             }
             if decoder.is_ended() {
                 return Ok(None);
             }
-            let bytes = self.received().await?;
+            let bytes = self.received_chunk().await?;
             if let Some(decoder) = &mut self.decoder {
                 decoder.push(bytes);
             }
         }
     }
 
-    fn counted(&mut self, bytes: Bytes) -> Result<Bytes, HttpError> {
+    fn count_bytes(&mut self, bytes: Bytes) -> Result<Bytes, HttpError> {
         self.taken = self.taken.saturating_add(bytes.len());
         match self.max.filter(|max| self.taken > *max) {
             Some(max) => Err(HttpError::TooLarge(max)),
@@ -303,7 +307,7 @@ impl Response {
     }
 
     /// The next piece of the body as received.
-    async fn received(&mut self) -> Result<Option<Bytes>, HttpError> {
+    async fn received_chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         loop {
             if self.left == Some(0) {
                 return Ok(None);
@@ -333,20 +337,20 @@ impl Response {
     ///
     /// # Errors
     /// Like [`Response::chunk`], and when it has more than `max` bytes.
-    pub async fn whole(mut self, max: usize) -> Result<Vec<u8>, HttpError> {
-        self.rest(max).await
+    pub async fn read_body(mut self, max: usize) -> Result<Vec<u8>, HttpError> {
+        self.read_rest(max).await
     }
 
     /// The whole body and its trailers.
     ///
     /// # Errors
-    /// Like [`Response::whole`].
+    /// Like [`Response::read_body`].
     pub async fn whole_with_trailers(mut self, max: usize) -> Result<(Vec<u8>, HeaderMap), HttpError> {
-        let bytes = self.rest(max).await?;
+        let bytes = self.read_rest(max).await?;
         Ok((bytes, self.trailers))
     }
 
-    async fn rest(&mut self, max: usize) -> Result<Vec<u8>, HttpError> {
+    async fn read_rest(&mut self, max: usize) -> Result<Vec<u8>, HttpError> {
         self.max = Some(self.max.map_or(max, |own| own.min(max)));
         let mut bytes = Vec::new();
         while let Some(chunk) = self.chunk().await? {

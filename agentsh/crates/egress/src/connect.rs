@@ -72,7 +72,7 @@ impl Connector {
         };
         let timeouts = Timeouts { total: self.limit, ..Timeouts::default() };
         let dialled = dial(&addresses, target.port(), timeouts).await.map_err(failed)?;
-        dialled.socket.watched().map_err(failed)
+        dialled.socket.into_tokio().map_err(failed)
     }
 }
 

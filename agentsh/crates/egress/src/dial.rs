@@ -105,14 +105,14 @@ async fn connect(address: SocketAddr) -> io::Result<OutboundConnection> {
     if began == Err(Errno::INPROGRESS) {
         began = rustix::net::connect(&socket, &address);
     }
-    let socket = Socket::bare(socket);
+    let socket = Socket::from_nonblocking(socket);
     let dialled = |socket| Ok(OutboundConnection { socket, address: address.ip() });
     match began {
         Ok(()) | Err(Errno::ISCONN) => return dialled(socket),
         Err(Errno::ALREADY | Errno::INPROGRESS) => {}
         Err(error) => return Err(error.into()),
     }
-    let stream = socket.watched()?;
+    let stream = socket.into_tokio()?;
     stream.writable().await?;
     match stream.take_error()? {
         Some(error) => Err(error),

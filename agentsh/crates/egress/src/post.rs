@@ -7,7 +7,7 @@ use hyper::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::timeout;
 use url::Url;
 
-use super::client::{Client, whole};
+use super::client::{Client, full_body};
 use super::error::HttpError;
 use super::target::Target;
 
@@ -44,8 +44,8 @@ impl Client {
         let mut headers: HeaderMap = post.headers.into_iter().collect();
         // Requests are rare, and one that a server's silent end of an idle connection swallows is lost.
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        let answer = self.send(Method::POST, &target, headers, whole(post.body)).await?;
+        let answer = self.send(Method::POST, &target, headers, full_body(post.body)).await?;
         let status = answer.status.as_u16();
-        Ok(Answer { status, body: answer.whole(post.max_answer).await? })
+        Ok(Answer { status, body: answer.read_body(post.max_answer).await? })
     }
 }

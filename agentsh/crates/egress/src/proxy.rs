@@ -124,7 +124,7 @@ impl Proxy {
         let failed = |source| HttpError::Connect { host: proxy.clone(), source: Arc::new(source) };
         let dialled = dial(&addresses, self.target.port(), Timeouts::default()).await.map_err(failed)?;
         let address = dialled.address;
-        let mut stream = dialled.socket.watched().map_err(failed)?;
+        let mut stream = dialled.socket.into_tokio().map_err(failed)?;
         let authorization = self.authorization.as_deref().unwrap_or_default();
         let request = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n{authorization}\r\n");
         stream.write_all(request.as_bytes()).await.map_err(failed)?;

@@ -99,7 +99,7 @@ impl Resolver {
     /// # Errors
     /// Like [`ResolveError`] says; `NotPublic` when no permitted address is left.
     pub async fn resolve(&self, name: &str, permitted: &[IpNet]) -> Result<Vec<IpAddr>, ResolveError> {
-        vetted(self.lookup(name).await?.addresses, permitted)
+        permitted_addresses(self.lookup(name).await?.addresses, permitted)
     }
 
     /// Everything that a name leads to, allowed or not, the two families in turn, IPv6 first.
@@ -110,8 +110,8 @@ impl Resolver {
         let failed = |why: &dyn std::fmt::Display| ResolveError::Failed(why.to_string());
         let mut full = Name::from_ascii(name).map_err(|error| failed(&error))?;
         full.set_fqdn(true);
-        let mut answer = match self.written(&full)? {
-            found if found.is_empty() => self.asked(full).await?,
+        let mut answer = match self.addresses_in_hosts_file(&full)? {
+            found if found.is_empty() => self.query(full).await?,
             found => Answer { addresses: found, chain: Vec::new() },
         };
         answer.addresses.truncate(MAX_ADDRESSES);
@@ -121,7 +121,7 @@ impl Resolver {
     }
 
     /// The addresses in the hosts file. As in the C library, a name that is there is not looked up elsewhere.
-    fn written(&self, name: &Name) -> Result<Vec<IpAddr>, ResolveError> {
+    fn addresses_in_hosts_file(&self, name: &Name) -> Result<Vec<IpAddr>, ResolveError> {
         let now = stamp(&self.hosts_file);
         let mut slot = self.hosts.lock().map_err(|_| broken())?;
         if slot.as_ref().is_none_or(|(then, _)| *then != now) {
@@ -144,7 +144,7 @@ impl Resolver {
         Ok([RecordType::AAAA, RecordType::A].into_iter().filter_map(of).flatten().collect())
     }
 
-    async fn asked(&self, name: Name) -> Result<Answer, ResolveError> {
+    async fn query(&self, name: Name) -> Result<Answer, ResolveError> {
         let servers = self.asked_servers()?;
         match timeout(LOOKUP_TIMEOUT, servers.lookup_ip(name)).await {
             Ok(Ok(found)) => {
@@ -190,7 +190,7 @@ fn built(config: ResolverConfig, options: ResolverOpts) -> Result<TokioResolver,
 }
 
 /// Leaves out what may not be connected to, and lets the families take turns.
-fn vetted(found: Vec<IpAddr>, permitted: &[IpNet]) -> Result<Vec<IpAddr>, ResolveError> {
+fn permitted_addresses(found: Vec<IpAddr>, permitted: &[IpNet]) -> Result<Vec<IpAddr>, ResolveError> {
     let mut refused = None;
     let (mut v6, mut v4) = (Vec::new(), Vec::new());
     for address in found.into_iter().take(MAX_ADDRESSES) {

@@ -32,24 +32,24 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 #[test]
 fn only_public_addresses_are_left_and_the_families_take_turns() {
     let found = addresses(&["1.1.1.1", "1.0.0.1", "10.0.0.1", "2606:4700::1", "::1", "1.1.1.1"]);
-    assert_eq!(vetted(found, &[]).unwrap(), addresses(&["2606:4700::1", "1.1.1.1", "1.0.0.1"]));
+    assert_eq!(permitted_addresses(found, &[]).unwrap(), addresses(&["2606:4700::1", "1.1.1.1", "1.0.0.1"]));
 }
 
 #[test]
 fn private_address_needs_a_block_of_the_policy() {
     let found = addresses(&["169.254.169.254", "10.1.2.3"]);
-    let why = vetted(found.clone(), &blocks(&["192.168.0.0/16"])).unwrap_err();
+    let why = permitted_addresses(found.clone(), &blocks(&["192.168.0.0/16"])).unwrap_err();
     assert!(
         why.to_string().starts_with("the name resolves to 169.254.169.254, which is not public (cloud"),
         "{why}"
     );
-    assert_eq!(vetted(found, &blocks(&["10.0.0.0/8"])).unwrap(), addresses(&["10.1.2.3"]));
-    assert!(vetted(addresses(&["::ffff:10.1.2.3"]), &[]).is_err());
+    assert_eq!(permitted_addresses(found, &blocks(&["10.0.0.0/8"])).unwrap(), addresses(&["10.1.2.3"]));
+    assert!(permitted_addresses(addresses(&["::ffff:10.1.2.3"]), &[]).is_err());
     assert_eq!(
-        vetted(addresses(&["::ffff:10.1.2.3"]), &blocks(&["10.0.0.0/8"])).unwrap(),
+        permitted_addresses(addresses(&["::ffff:10.1.2.3"]), &blocks(&["10.0.0.0/8"])).unwrap(),
         addresses(&["10.1.2.3"])
     );
-    assert_eq!(vetted(Vec::new(), &[]).unwrap_err(), ResolveError::NotFound);
+    assert_eq!(permitted_addresses(Vec::new(), &[]).unwrap_err(), ResolveError::NotFound);
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl SecretSearch {
 
     /// Bytes of the longest text.
     #[must_use]
-    pub fn longest(&self) -> u64 {
+    pub fn longest_text(&self) -> u64 {
         self.longest as u64
     }
 
@@ -89,7 +89,7 @@ impl SecretSearch {
     }
 
     /// Whether a text is in the stream, with this piece.
-    pub fn sees(&mut self, piece: &[u8]) -> bool {
+    pub fn finds_in(&mut self, piece: &[u8]) -> bool {
         if self.needles.is_empty() {
             return false;
         }
@@ -102,7 +102,7 @@ impl SecretSearch {
 
     /// The number of last bytes that may begin a text.
     #[must_use]
-    pub fn begun(&self) -> usize {
+    pub fn partial_match_length(&self) -> usize {
         let begins = |length: &usize| {
             let end = self.tail.get(self.tail.len() - length..).unwrap_or_default();
             self.needles.iter().any(|needle| needle.needle().starts_with(end))

@@ -20,7 +20,7 @@ pub enum Socket {
 impl Socket {
     /// A socket that was made with `SOCK_NONBLOCK`.
     #[must_use]
-    pub fn bare(socket: OwnedFd) -> Self {
+    pub fn from_nonblocking(socket: OwnedFd) -> Self {
         Self::Bare(socket.into())
     }
 
@@ -28,7 +28,7 @@ impl Socket {
     ///
     /// # Errors
     /// When the kernel has no room to watch one more; the connection is closed then.
-    pub fn watched(self) -> io::Result<TcpStream> {
+    pub fn into_tokio(self) -> io::Result<TcpStream> {
         match self {
             Self::Bare(stream) => TcpStream::from_std(stream),
             Self::Watched(stream) => Ok(stream),

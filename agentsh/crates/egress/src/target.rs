@@ -159,7 +159,7 @@ impl Target {
             return Err(TargetError::Port);
         }
         let target = Self { url };
-        match target.literal() {
+        match target.literal_address() {
             Some(address) => {
                 if plain && !address.to_canonical().is_loopback() {
                     return Err(TargetError::PlainText(address.to_string()));
@@ -192,7 +192,7 @@ impl Target {
 
     /// The address, where the host is one.
     #[must_use]
-    pub fn literal(&self) -> Option<IpAddr> {
+    pub fn literal_address(&self) -> Option<IpAddr> {
         match self.url.host() {
             Some(Host::Ipv4(address)) => Some(address.into()),
             Some(Host::Ipv6(address)) => Some(address.into()),
@@ -201,7 +201,7 @@ impl Target {
     }
 
     fn is_loopback(&self) -> bool {
-        self.literal()
+        self.literal_address()
             .map_or_else(|| is_localhost(self.name()), |address| address.to_canonical().is_loopback())
     }
 
@@ -227,7 +227,7 @@ impl Target {
     /// # Errors
     /// When the name cannot be resolved, or has an address that is not allowed.
     pub async fn resolve(&self, rules: &Rules, lookup: &Lookup) -> Result<Vec<IpAddr>, TargetError> {
-        match self.literal() {
+        match self.literal_address() {
             Some(address) => Ok(vec![address.to_canonical()]),
             None => self.addresses(lookup(self.name().to_owned()).await, rules),
         }

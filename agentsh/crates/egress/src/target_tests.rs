@@ -16,7 +16,7 @@ fn answer(addresses: &[&str], chain: &[&str]) -> Result<Answer, ResolveError> {
 #[test]
 fn host_is_normalised_before_it_is_judged() {
     for text in ["https://0x01010101/", "https://1.1.257/", "https://01.01.01.01/", "https://%31.1.1.1/"] {
-        assert_eq!(read(text).unwrap().literal(), Some("1.1.1.1".parse().unwrap()), "{text}");
+        assert_eq!(read(text).unwrap().literal_address(), Some("1.1.1.1".parse().unwrap()), "{text}");
     }
     for text in
         ["https://2130706433/", "https://0177.1/", "https://\u{2460}27.0.0.1/", "https://127\u{ff0e}1/"]

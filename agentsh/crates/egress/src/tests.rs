@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::task::LocalSet;
 
-use super::client::whole;
+use super::client::full_body;
 use super::proxy::Proxy;
 use super::target::{Rules, Target};
 use super::testing::{Receiver, Step, answer, client, lookup};
@@ -112,7 +112,7 @@ async fn only_a_known_authority_and_the_right_name_are_accepted() {
     let known = || {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(include_bytes!("testing_keys/ca.pem")).unwrap()).unwrap();
-        Client::trusting(Ok(roots), lookup(), Rules::user_configured())
+        Client::with_roots(Ok(roots), lookup(), Rules::user_configured())
     };
     LocalSet::new()
         .run_until(async {
@@ -123,7 +123,7 @@ async fn only_a_known_authority_and_the_right_name_are_accepted() {
             let error = known().post(post(&format!("https://127.0.0.1:{port}/"))).await;
             assert!(matches!(error, Err(HttpError::Tls { .. })), "{error:?}");
             let port = secure_receiver().await;
-            let stranger = Client::trusting(Ok(RootCertStore::empty()), lookup(), Rules::user_configured());
+            let stranger = Client::with_roots(Ok(RootCertStore::empty()), lookup(), Rules::user_configured());
             let error = stranger.post(post(&format!("https://localhost:{port}/"))).await;
             assert!(matches!(error, Err(HttpError::Tls { .. })), "{error:?}");
         })
@@ -164,7 +164,7 @@ async fn redirection_to_another_host_drops_credentials() {
             ];
             let start = Receiver::on(listener, script);
             let answered = client.follow(request(&client, Method::POST, &start.url("/a"))).await.unwrap();
-            assert_eq!(answered.whole(100).await.unwrap(), b"here");
+            assert_eq!(answered.read_body(100).await.unwrap(), b"here");
             let mut messages = request(&client, Method::POST, &start.url("/a"));
             messages.one_origin = true;
             let refused = client.follow(messages).await.unwrap_err().to_string();
@@ -233,7 +233,8 @@ async fn response_body_is_read_as_it_arrives() {
             let limits = client::Limits { idle: Some(Duration::from_millis(50)), ..Default::default() };
             let client = client().with_limits(limits);
             let target = client.target(&receiver.url("/")).unwrap();
-            let mut answered = client.send(Method::GET, &target, HeaderMap::new(), whole("")).await.unwrap();
+            let mut answered =
+                client.send(Method::GET, &target, HeaderMap::new(), full_body("")).await.unwrap();
             assert_eq!(answered.chunk().await.unwrap().unwrap(), "abc");
             assert!(matches!(answered.chunk().await, Err(HttpError::Idle(_))));
         })

@@ -30,7 +30,9 @@ pub fn machine_roots() -> Result<RootCertStore, String> {
         }
     }
     let project = authorities::project_here();
-    for named in authorities::named(&|name| std::env::var(name).ok(), project.as_deref(), &|_| false) {
+    for named in
+        authorities::named_authorities(&|name| std::env::var(name).ok(), project.as_deref(), &|_| false)
+    {
         // An unreadable certificate is not trusted; the tool that it was meant for reports it.
         roots.add_parsable_certificates(named.certificates().unwrap_or_default());
     }

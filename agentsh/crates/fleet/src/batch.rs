@@ -50,7 +50,7 @@ pub enum Unreadable {
 impl Batch {
     /// # Errors
     /// A row has a line break in its body, which no journal writes.
-    pub fn packed(&self) -> Result<Vec<u8>, Unreadable> {
+    pub fn to_gzip(&self) -> Result<Vec<u8>, Unreadable> {
         let mut text = String::new();
         let hash = self.after.hash.map_or_else(|| "-".to_owned(), |hash| agentsh_base::hex(&hash));
         text.push_str(&format!("{}\t{hash}\n", self.after.id));
@@ -74,7 +74,7 @@ impl Batch {
         let text = unpack(bytes)?;
         let mut lines = text.lines();
         let head = lines.next().unwrap_or_default();
-        let after = place(head).ok_or(Unreadable::Line(1, "it is not a position"))?;
+        let after = parse_position(head).ok_or(Unreadable::Line(1, "it is not a position"))?;
         let mut rows = Vec::new();
         for (line, number) in lines.zip(2..) {
             if rows.len() >= MAX_ROWS as usize {
@@ -90,7 +90,7 @@ impl Batch {
     }
 }
 
-fn place(line: &str) -> Option<JournalPosition> {
+fn parse_position(line: &str) -> Option<JournalPosition> {
     let (id, hash) = line.split_once('\t')?;
     let id: i64 = id.parse().ok().filter(|id| (0..i64::MAX / 2).contains(id))?;
     let hash = if hash == "-" { None } else { Some(keys::hash(hash)?) };
@@ -160,16 +160,16 @@ mod tests {
     fn batch_round_trips() {
         let after = JournalPosition { id: 4, hash: Some([1; 32]) };
         let batch = Batch { after, rows: vec![one(5), one(6)] };
-        assert_eq!(Batch::unpacked(&batch.packed().unwrap()).unwrap(), batch);
+        assert_eq!(Batch::unpacked(&batch.to_gzip().unwrap()).unwrap(), batch);
         let none = Batch { after: JournalPosition { id: 4, hash: None }, rows: vec![] };
-        assert_eq!(Batch::unpacked(&none.packed().unwrap()).unwrap(), none);
+        assert_eq!(Batch::unpacked(&none.to_gzip().unwrap()).unwrap(), none);
     }
 
     #[test]
     fn malformed_batch_is_refused() {
         let text = |text: &str| Batch::unpacked(&pack(text.as_bytes()).unwrap());
         let whole = Batch { after: JournalPosition { id: 4, hash: Some([1; 32]) }, rows: vec![one(5)] };
-        let packed = whole.packed().unwrap();
+        let packed = whole.to_gzip().unwrap();
         assert!(matches!(Batch::unpacked(&packed[..packed.len() - 9]), Err(Unreadable::NotGzip)));
         assert!(matches!(Batch::unpacked(b"plain"), Err(Unreadable::NotGzip)));
         let bomb = pack(&vec![b'a'; MAX_UNPACKED + 1]).unwrap();
@@ -178,6 +178,6 @@ mod tests {
             assert!(matches!(text(wrong), Err(Unreadable::Line(..))), "{wrong:?}");
         }
         let gap = Batch { rows: vec![one(6)], ..whole };
-        assert!(matches!(Batch::unpacked(&gap.packed().unwrap()), Err(Unreadable::Line(..))));
+        assert!(matches!(Batch::unpacked(&gap.to_gzip().unwrap()), Err(Unreadable::Line(..))));
     }
 }

@@ -120,7 +120,7 @@ impl ClientError {
 impl Client {
     /// `base` is https, or http on this machine.
     #[must_use]
-    pub fn anyone(http: Http, base: &str) -> Self {
+    pub fn anonymous(http: Http, base: &str) -> Self {
         Self {
             way: Transport::Http(Box::new(http)),
             base: base.trim_end_matches('/').to_owned(),
@@ -132,20 +132,20 @@ impl Client {
     /// that go over the wire: what a role may is decided in one place.
     #[cfg(feature = "inside")]
     #[must_use]
-    pub fn inside(server: Router, credential: Option<String>) -> Self {
+    pub fn in_process(server: Router, credential: Option<String>) -> Self {
         let who = credential.map_or(Signature::Anyone, Signature::Person);
         Self { way: Transport::Inside(server), base: String::new(), who }
     }
 
     #[must_use]
-    pub fn person(http: Http, base: &str, credential: String) -> Self {
-        Self { who: Signature::Person(credential), ..Self::anyone(http, base) }
+    pub fn with_credential(http: Http, base: &str, credential: String) -> Self {
+        Self { who: Signature::Person(credential), ..Self::anonymous(http, base) }
     }
 
     /// # Errors
     /// The key is invalid.
     pub fn host(http: Http, file: &HostFile) -> Result<Self, ClientError> {
-        Ok(Self { who: Signature::Host(Signer::of(file)?), ..Self::anyone(http, &file.url) })
+        Ok(Self { who: Signature::Host(Signer::of(file)?), ..Self::anonymous(http, &file.url) })
     }
 
     /// # Errors
@@ -195,7 +195,7 @@ impl Client {
         let http = match &self.way {
             Transport::Http(http) => http,
             #[cfg(feature = "inside")]
-            Transport::Inside(server) => return self.within(server, method, path, body, kind).await,
+            Transport::Inside(server) => return self.call_in_process(server, method, path, body, kind).await,
         };
         let target = http.target(&format!("{}{path}", self.base))?;
         let (mut headers, mut credentials) = (HeaderMap::new(), HeaderMap::new());
@@ -214,15 +214,15 @@ impl Client {
         }
         let request = Request { method, target, headers, credentials, body: body.into(), one_origin: false };
         let answer = http.follow(request).await?;
-        let (status, later) = (answer.status, later(&answer.headers));
-        let bytes = answer.whole(MAX_ANSWER).await?;
-        if status.is_success() { Ok(bytes) } else { Err(refused(status, later, &bytes)) }
+        let (status, later) = (answer.status, retry_after(&answer.headers));
+        let bytes = answer.read_body(MAX_ANSWER).await?;
+        if status.is_success() { Ok(bytes) } else { Err(refusal_error(status, later, &bytes)) }
     }
 }
 
 #[cfg(feature = "inside")]
 impl Client {
-    async fn within(
+    async fn call_in_process(
         &self,
         server: &Router,
         method: Method,
@@ -242,19 +242,19 @@ impl Client {
             Ok(answer) => answer,
             Err(never) => match never {},
         };
-        let (status, later) = (answer.status(), later(answer.headers()));
+        let (status, later) = (answer.status(), retry_after(answer.headers()));
         let bytes = axum::body::to_bytes(answer.into_body(), MAX_ANSWER).await;
         let bytes = bytes.map_err(|_| ClientError::Answer)?.to_vec();
-        if status.is_success() { Ok(bytes) } else { Err(refused(status, later, &bytes)) }
+        if status.is_success() { Ok(bytes) } else { Err(refusal_error(status, later, &bytes)) }
     }
 }
 
-fn later(headers: &HeaderMap) -> Option<Duration> {
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds: u64 = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds.min(300)))
 }
 
-fn refused(status: StatusCode, later: Option<Duration>, bytes: &[u8]) -> ClientError {
+fn refusal_error(status: StatusCode, later: Option<Duration>, bytes: &[u8]) -> ClientError {
     let body: Value = serde_json::from_slice(bytes).unwrap_or_default();
     let text =
         |name: &str| body.get(name).and_then(Value::as_str).map(|text| text.chars().take(500).collect());

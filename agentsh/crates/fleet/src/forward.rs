@@ -145,7 +145,7 @@ async fn step(
         if std::mem::take(compare) {
             let heads = heads::compute(&mut journal, position.id).await?;
             let _answer: serde_json::Value =
-                client.send("/v1/heads", heads::packed(position.id, &heads)?).await?;
+                client.send("/v1/heads", heads::heads_to_gzip(position.id, &heads)?).await?;
             done.compared = Some(heads.len() as u64);
             // The next one compares again, if this cannot be noted.
             let _noted = key_files::write(&key_files::compared_file(state_dir), &position.id);
@@ -160,7 +160,7 @@ async fn step(
 }
 
 async fn send(client: &Client, batch: Batch) -> Result<Position, ForwardError> {
-    let packed = tokio::task::spawn_blocking(move || batch.packed()).await;
+    let packed = tokio::task::spawn_blocking(move || batch.to_gzip()).await;
     let packed = packed.map_err(|_| StoreError::Broken("a thread ended".to_owned()))??;
     Ok(client.send("/v1/events", packed).await?)
 }

@@ -11,7 +11,7 @@ use crate::batch::{self, Unreadable};
 pub type Heads = BTreeMap<String, (u64, [u8; 32])>;
 
 /// The last hashes as a host claims them.
-pub type Claimed = BTreeMap<String, (u64, String)>;
+pub type ClaimedHeads = BTreeMap<String, (u64, String)>;
 
 /// Reads the rows up to the place `until` and computes their hashes. A changed row changes every hash after it in its session.
 ///
@@ -36,7 +36,7 @@ pub async fn compute(journal: &mut Reader, until: i64) -> Result<Heads, StoreErr
 
 /// # Errors
 /// Never, unless memory runs out.
-pub fn packed(until: i64, heads: &Heads) -> Result<Vec<u8>, Unreadable> {
+pub fn heads_to_gzip(until: i64, heads: &Heads) -> Result<Vec<u8>, Unreadable> {
     let mut text = format!("{until}\n");
     for (session, (seq, hash)) in heads {
         text.push_str(&format!("{session}\t{seq}\t{}\n", agentsh_base::hex(hash)));
@@ -46,12 +46,12 @@ pub fn packed(until: i64, heads: &Heads) -> Result<Vec<u8>, Unreadable> {
 
 /// # Errors
 /// The bytes are not what a host packs.
-pub fn unpacked(bytes: &[u8]) -> Result<(i64, Claimed), Unreadable> {
+pub fn unpacked(bytes: &[u8]) -> Result<(i64, ClaimedHeads), Unreadable> {
     let text = batch::unpack(bytes)?;
     let mut lines = text.lines();
     let wrong = |number| Unreadable::Line(number, "it is not the end of a chain");
     let until = lines.next().and_then(|line| line.parse().ok()).ok_or_else(|| wrong(1))?;
-    let mut heads = Claimed::new();
+    let mut heads = ClaimedHeads::new();
     for (line, number) in lines.zip(2..) {
         let mut words = line.split('\t');
         let (Some(session), Some(seq), Some(hash), None) =

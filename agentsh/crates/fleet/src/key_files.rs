@@ -53,7 +53,7 @@ pub fn login_file(state_dir: &Path) -> PathBuf {
 
 /// This host, where it is enrolled and its file can be read.
 #[must_use]
-pub fn enrolled(state_dir: &Path) -> Option<HostFile> {
+pub fn enrolled_host(state_dir: &Path) -> Option<HostFile> {
     let file: Option<HostFile> = read(&host_file(state_dir)).ok()?;
     file.filter(|file| !file.host.is_empty())
 }

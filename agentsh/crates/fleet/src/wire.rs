@@ -49,7 +49,7 @@ pub struct LoggedIn {
 
 /// The owner of the credential.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Who {
+pub struct CredentialOwner {
     pub name: String,
     pub role: String,
     /// The subject at an identity provider, which people cannot change; None: a person with a token.
@@ -57,7 +57,7 @@ pub struct Who {
     pub subject: Option<String>,
 }
 
-impl Who {
+impl CredentialOwner {
     /// The name of this person in records: the name, followed by the subject at the provider.
     #[must_use]
     pub fn on_record(&self) -> String {
@@ -88,7 +88,7 @@ impl Person {
     #[must_use]
     pub fn on_record(&self) -> String {
         let (name, role, subject) = (self.name.clone(), self.role.clone(), self.subject.clone());
-        Who { name, role, subject }.on_record()
+        CredentialOwner { name, role, subject }.on_record()
     }
 }
 

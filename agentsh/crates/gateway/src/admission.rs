@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use jsonwebtoken::jwk::JwkSet;
 
-use agentsh_base::site::bare;
+use agentsh_base::site::host_without_port;
 
 use super::codes::Code;
 use super::config::Config;
@@ -67,7 +67,7 @@ impl Admitted {
         key_of(&self.subject)
     }
 
-    fn anywhere(subject: String, name: String) -> Self {
+    fn without_source_limit(subject: String, name: String) -> Self {
         Self { subject, name, allow_from: Vec::new() }
     }
 }
@@ -169,7 +169,7 @@ pub fn check_origin(config: &Config, headers: &HeaderMap) -> Result<(), Refusal>
 }
 
 fn is_own_host(config: &Config, host: &str) -> bool {
-    let name = bare(host);
+    let name = host_without_port(host);
     let is_local = name.eq_ignore_ascii_case("localhost")
         || name
             .trim_matches(['[', ']'])
@@ -179,7 +179,7 @@ fn is_own_host(config: &Config, host: &str) -> bool {
         .public_url
         .as_deref()
         .and_then(|url| url.split_once("://"))
-        .map(|(_, rest)| bare(rest.split('/').next().unwrap_or_default()));
+        .map(|(_, rest)| host_without_port(rest.split('/').next().unwrap_or_default()));
     is_local
         || config.hosts.iter().any(|own| own.eq_ignore_ascii_case(name))
         || public.is_some_and(|own| own.eq_ignore_ascii_case(name))
@@ -203,7 +203,7 @@ fn authenticate(
     headers: &HeaderMap,
 ) -> Result<Admitted, Refusal> {
     let refuse = |why: String| Err(Refusal::new(Code::Unauthenticated, why));
-    let Some(shown) = shown(headers) else {
+    let Some(shown) = presented_credential(headers) else {
         if config.auth.open {
             return Ok(anonymous());
         }
@@ -213,7 +213,7 @@ fn authenticate(
         && !shown.starts_with(keys::PREFIX)
     {
         return match token::check(shown, oauth, signers, &config.resource(endpoint)) {
-            Ok(subject) => Ok(Admitted::anywhere(format!("sub:{subject}"), subject)),
+            Ok(subject) => Ok(Admitted::without_source_limit(format!("sub:{subject}"), subject)),
             Err(TokenError::Invalid(why)) => Err(Refusal {
                 token_error: Some("invalid_token"),
                 ..Refusal::new(Code::Unauthenticated, why)
@@ -227,7 +227,10 @@ fn authenticate(
     match keys.find(shown, Timestamp::now()) {
         Ok((hash, key)) if key.opens(endpoint) => {
             let allow_from = key.allow_from.clone();
-            Ok(Admitted { allow_from, ..Admitted::anywhere(format!("key:{hash}"), key.name.clone()) })
+            Ok(Admitted {
+                allow_from,
+                ..Admitted::without_source_limit(format!("key:{hash}"), key.name.clone())
+            })
         }
         // The owner of a key may learn that it lacks the permission.
         Ok((_, key)) => Err(Refusal::new(
@@ -241,18 +244,18 @@ fn authenticate(
 }
 
 /// The client's key or token.
-fn shown(headers: &HeaderMap) -> Option<&str> {
+fn presented_credential(headers: &HeaderMap) -> Option<&str> {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
     bearer.or_else(|| header(headers, "x-api-key"))
 }
 
 /// The client's token, if it is not a key of ours.
 pub fn shown_token(headers: &HeaderMap) -> Option<&str> {
-    shown(headers).filter(|shown| !shown.starts_with(keys::PREFIX))
+    presented_credential(headers).filter(|shown| !shown.starts_with(keys::PREFIX))
 }
 
 fn anonymous() -> Admitted {
-    Admitted::anywhere("anonymous".to_owned(), "anonymous".to_owned())
+    Admitted::without_source_limit("anonymous".to_owned(), "anonymous".to_owned())
 }
 
 fn bearer(value: &str) -> Option<&str> {

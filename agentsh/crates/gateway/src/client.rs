@@ -77,7 +77,7 @@ pub struct ServerWire {
 impl ServerWire {
     /// For a server that postpones no call.
     #[must_use]
-    pub fn steady(lines: DuplexStream) -> Self {
+    pub fn without_postponing(lines: DuplexStream) -> Self {
         Self { lines, pauses: crate::mcp::pause::pauses().1 }
     }
 }
@@ -180,7 +180,7 @@ impl Client {
                 agentsh_base::task::spawn_local(async move { client.take(steps).await });
             }
             // Stops reading the server while clients do not read.
-            while self.unread() > self.unread_limit && !self.ended.get() {
+            while self.unread_bytes() > self.unread_limit && !self.ended.get() {
                 self.changed.notified().await;
             }
             tokio::select! {
@@ -208,7 +208,7 @@ impl Client {
                 self.tokens.borrow_mut().retain(|_, other| other.id != stream.id);
                 let is_error = tree.member("error").is_some();
                 let answer = names.restore_answer(&key, tree, line);
-                let marked = is_error.then(|| codes::marked(&answer)).flatten();
+                let marked = is_error.then(|| codes::with_refusal_code(&answer)).flatten();
                 stream.push(marked.as_deref().unwrap_or(&answer));
                 stream.finish();
                 drop(names);
@@ -216,16 +216,20 @@ impl Client {
             }
             Outgoing::Progress(token) => {
                 let stream = self.tokens.borrow().get(&token).cloned();
-                stream.unwrap_or_else(|| self.nearest()).push(&names.restore_progress(&token, tree, line));
+                stream
+                    .unwrap_or_else(|| self.stream_without_request())
+                    .push(&names.restore_progress(&token, tree, line));
             }
             Outgoing::Subscription(key) => {
                 let stream = self.pending.borrow().get(&key).map(|waiting| Rc::clone(&waiting.stream));
                 self.on_change(&tree);
-                stream.unwrap_or_else(|| self.nearest()).push(&names.restore_subscription(&key, tree, line));
+                stream
+                    .unwrap_or_else(|| self.stream_without_request())
+                    .push(&names.restore_subscription(&key, tree, line));
             }
             Outgoing::Answer(None) | Outgoing::Other => {
                 self.on_change(&tree);
-                self.nearest().push(line);
+                self.stream_without_request().push(line);
             }
         }
     }
@@ -257,7 +261,7 @@ impl Client {
             let message = self.rename(Incoming::read(text.as_bytes()).ok()?);
             let key = message.id()?.key.clone();
             let stream = self.request(&message, key.clone()).await.ok()?;
-            let _place = self.place(&stream, key);
+            let _place = self.register_request(&stream, key);
             let mut reader = stream.reader(None);
             let mut next = None;
             while let Some((_, event)) = reader.next().await {
@@ -280,7 +284,7 @@ impl Client {
 
     /// The stream for a message without a request: of the only running request, else the listening client, else the
     /// newest.
-    fn nearest(&self) -> Rc<Stream> {
+    fn stream_without_request(&self) -> Rc<Stream> {
         let pending = self.pending.borrow();
         let general = self.general();
         let newest = pending.values().map(|waiting| &waiting.stream).max_by_key(|stream| stream.id).cloned();
@@ -298,7 +302,7 @@ impl Client {
         self.streams.borrow().get(&id).cloned()
     }
 
-    fn unread(&self) -> usize {
+    fn unread_bytes(&self) -> usize {
         self.streams.borrow().values().map(|stream| stream.unread_bytes()).sum()
     }
 
@@ -324,14 +328,14 @@ impl Client {
             self.tokens.borrow_mut().insert(token.clone(), Rc::clone(&stream));
         }
         // The client may disconnect while the server does not read.
-        let mut place = self.place(&stream, key);
+        let mut place = self.register_request(&stream, key);
         place.id = message.id().cloned();
-        self.say(&message.line, &place.is_sent).await?;
+        self.send_line(&message.line, &place.is_sent).await?;
         place.is_kept = true;
         Ok(stream)
     }
 
-    fn place(self: &Rc<Self>, stream: &Rc<Stream>, key: Key) -> OpenRequest {
+    fn register_request(self: &Rc<Self>, stream: &Rc<Stream>, key: Key) -> OpenRequest {
         let is_sent = Cell::new(false);
         OpenRequest {
             client: Rc::clone(self),
@@ -386,11 +390,11 @@ impl Client {
     }
 
     pub async fn send(&self, line: &[u8]) -> Result<(), SendError> {
-        self.say(line, &Cell::new(false)).await
+        self.send_line(line, &Cell::new(false)).await
     }
 
     /// Like `send`; `is_sent` becomes true when the server gets it, even if the caller has gone.
-    async fn say(&self, line: &[u8], is_sent: &Cell<bool>) -> Result<(), SendError> {
+    async fn send_line(&self, line: &[u8], is_sent: &Cell<bool>) -> Result<(), SendError> {
         self.used.set(Instant::now());
         if self.translation.borrow().is_passthrough() {
             return self.write([line, b"\n"].concat(), is_sent).await;
@@ -425,7 +429,7 @@ impl Client {
     }
 
     async fn write(&self, lines: Vec<u8>, is_sent: &Cell<bool>) -> Result<(), SendError> {
-        let turn = self.input.turn().await;
+        let turn = self.input.wait_for_turn().await;
         if self.ended.get() {
             return Err(SendError::Ended);
         }

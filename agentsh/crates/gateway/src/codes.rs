@@ -177,7 +177,7 @@ impl Code {
 }
 
 /// A refusal with its code (`error.data.code`). None: it is not a refusal.
-pub(crate) fn marked(answer: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn with_refusal_code(answer: &[u8]) -> Option<Vec<u8>> {
     if answer.len() > MAX_LENGTH {
         return None;
     }
@@ -204,7 +204,10 @@ mod tests {
             let text = format!(
                 r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32001,"message":"x","data":{data}}}}}"#
             );
-            assert_eq!(marked(text.as_bytes()).is_some(), Code::of_answer(text.as_bytes()).is_some());
+            assert_eq!(
+                with_refusal_code(text.as_bytes()).is_some(),
+                Code::of_answer(text.as_bytes()).is_some()
+            );
             Code::of_answer(text.as_bytes()).map(Code::as_str)
         };
         assert_eq!(of(r#"{"reason":"policy-rule"}"#), Some("BLOCKED_POLICY"));
@@ -228,7 +231,7 @@ mod tests {
     #[test]
     fn gateway_error_code_cannot_be_set_by_a_server() {
         let error = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32001,"message":"x","data":{"code":"FINE","reason":"unusual"}}}"#;
-        let marked: serde_json::Value = serde_json::from_slice(&marked(error).unwrap()).unwrap();
+        let marked: serde_json::Value = serde_json::from_slice(&with_refusal_code(error).unwrap()).unwrap();
         assert_eq!(
             marked["error"]["data"],
             serde_json::json!({"code": "ANOMALY_DETECTED", "reason": "unusual"})

@@ -43,13 +43,13 @@ pub fn listen(
     if !takes.contains("text/event-stream") && !takes.contains("*/*") {
         return reply::empty(StatusCode::NOT_ACCEPTABLE);
     }
-    let Some(id) = sessions::named(header(headers, "mcp-session-id")) else {
+    let Some(id) = sessions::valid_session_id(header(headers, "mcp-session-id")) else {
         return reply::empty(StatusCode::BAD_REQUEST);
     };
     let Some(client) = gateway.session(id, endpoint, admitted) else {
         return reply::empty(StatusCode::NOT_FOUND);
     };
-    let (stream, from) = match header(headers, "last-event-id").map(resumed) {
+    let (stream, from) = match header(headers, "last-event-id").map(parse_event_id) {
         Some(Some((stream, seen))) => (client.stream(stream), Some(seen)),
         Some(None) => (None, None),
         None => (client.stream(GENERAL_STREAM), None),
@@ -66,7 +66,7 @@ pub fn listen(
 }
 
 /// `STREAM-COUNT`: events of a stream that were received.
-fn resumed(id: &str) -> Option<(u64, u64)> {
+fn parse_event_id(id: &str) -> Option<(u64, u64)> {
     let (stream, count) = id.split_once('-')?;
     Some((stream.parse().ok()?, count.parse().ok()?))
 }

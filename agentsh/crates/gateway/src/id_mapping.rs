@@ -54,18 +54,22 @@ impl IdMapping {
     }
 
     pub fn restore_answer<'l>(&self, key: &Key, tree: Json<'_>, line: &'l [u8]) -> Cow<'l, [u8]> {
-        self.restored(key, tree, line, &["id"], |original| Some(&original.id))
+        self.with_original_id(key, tree, line, &["id"], |original| Some(&original.id))
     }
 
     pub fn restore_progress<'l>(&self, key: &Key, tree: Json<'_>, line: &'l [u8]) -> Cow<'l, [u8]> {
-        self.restored(key, tree, line, &["params", "progressToken"], |original| original.token.as_deref())
+        self.with_original_id(key, tree, line, &["params", "progressToken"], |original| {
+            original.token.as_deref()
+        })
     }
 
     pub fn restore_subscription<'l>(&self, key: &Key, tree: Json<'_>, line: &'l [u8]) -> Cow<'l, [u8]> {
-        self.restored(key, tree, line, &["params", "_meta", SUBSCRIPTION], |original| Some(&original.id))
+        self.with_original_id(key, tree, line, &["params", "_meta", SUBSCRIPTION], |original| {
+            Some(&original.id)
+        })
     }
 
-    fn restored<'l>(
+    fn with_original_id<'l>(
         &self,
         key: &Key,
         tree: Json<'_>,
@@ -76,7 +80,7 @@ impl IdMapping {
         let Some(spelled) = self.originals.get(key).and_then(spelled) else { return Cow::Borrowed(line) };
         let Ok(value) = json::read(spelled.as_bytes()) else { return Cow::Borrowed(line) };
         let mut tree = tree;
-        if let Some(place) = place(&mut tree, path) {
+        if let Some(place) = value_at(&mut tree, path) {
             *place = value;
         }
         let mut out = Vec::with_capacity(line.len());
@@ -85,7 +89,7 @@ impl IdMapping {
     }
 }
 
-fn place<'t, 'a>(tree: &'t mut Json<'a>, path: &[&str]) -> Option<&'t mut Json<'a>> {
+fn value_at<'t, 'a>(tree: &'t mut Json<'a>, path: &[&str]) -> Option<&'t mut Json<'a>> {
     path.iter().try_fold(tree, |tree, name| tree.member_mut(name))
 }
 
@@ -94,7 +98,7 @@ fn find<'t, 'a>(tree: &'t Json<'a>, path: &[&str]) -> Option<&'t Json<'a>> {
 }
 
 fn set<'a>(tree: &mut Json<'a>, path: &[&str], number: &'a str) {
-    if let Some(place) = place(tree, path) {
+    if let Some(place) = value_at(tree, path) {
         *place = Json::Number(number);
     }
 }

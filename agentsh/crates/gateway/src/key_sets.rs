@@ -84,15 +84,15 @@ impl KeySets {
     /// # Errors
     /// When none are available.
     pub async fn for_token(&self, text: &str) -> Result<Rc<JwkSet>, String> {
-        let Some(source) = &self.source else { return self.given() };
+        let Some(source) = &self.source else { return self.cached_keys() };
         let kid = token::key_id(text);
         if self.is_good(kid.as_deref()) {
-            return self.given();
+            return self.cached_keys();
         }
         let _alone = self.alone.lock().await;
         let paused = self.tried.get().is_some_and(|at| at.elapsed() < FETCH_INTERVAL);
         if self.is_good(kid.as_deref()) || paused {
-            return self.given();
+            return self.cached_keys();
         }
         self.tried.set(Some(Instant::now()));
         match timeout(FETCH_TIMEOUT, source.fetch()).await.unwrap_or_else(|_| Err("no answer".to_owned())) {
@@ -107,7 +107,7 @@ impl KeySets {
                 }
             }
         }
-        self.given()
+        self.cached_keys()
     }
 
     fn is_good(&self, kid: Option<&str>) -> bool {
@@ -117,7 +117,7 @@ impl KeySets {
         is_fresh && has
     }
 
-    fn given(&self) -> Result<Rc<JwkSet>, String> {
+    fn cached_keys(&self) -> Result<Rc<JwkSet>, String> {
         let known = self.known.borrow().clone();
         known.ok_or_else(|| format!("cannot get the keys of the authorization server: {}", self.why.borrow()))
     }
@@ -143,7 +143,7 @@ impl Source {
     /// The key URL in the issuer's metadata (RFC 8414, OpenID Connect).
     async fn discover(&self) -> Result<String, String> {
         let mut last = String::new();
-        for place in places(&self.issuer) {
+        for place in metadata_urls(&self.issuer) {
             let metadata = ask(&self.client, &place).await.and_then(|bytes| {
                 serde_json::from_slice::<Value>(&bytes).map_err(|error| format!("{place}: {error}"))
             });
@@ -171,7 +171,7 @@ async fn ask(client: &Client, url: &str) -> Result<Vec<u8>, String> {
     if answer.status != StatusCode::OK {
         return Err(format!("{url} answered HTTP {}", answer.status));
     }
-    answer.whole(MAX_BYTES).await.map_err(|error| format!("{url}: {error}"))
+    answer.read_body(MAX_BYTES).await.map_err(|error| format!("{url}: {error}"))
 }
 
 fn is_same_origin(one: &str, other: &str) -> bool {
@@ -180,7 +180,7 @@ fn is_same_origin(one: &str, other: &str) -> bool {
 }
 
 /// The metadata URLs of an issuer.
-fn places(issuer: &str) -> Vec<String> {
+fn metadata_urls(issuer: &str) -> Vec<String> {
     let Ok(mut url) = Url::parse(issuer) else { return Vec::new() };
     let path = url.path().trim_end_matches('/').to_owned();
     ["oauth-authorization-server", "openid-configuration"]
@@ -201,14 +201,14 @@ mod tests {
     #[test]
     fn an_issuer_with_a_path_has_its_metadata_at_three_places() {
         assert_eq!(
-            places("https://login.example.com/one/"),
+            metadata_urls("https://login.example.com/one/"),
             [
                 "https://login.example.com/.well-known/oauth-authorization-server/one",
                 "https://login.example.com/.well-known/openid-configuration/one",
                 "https://login.example.com/one/.well-known/openid-configuration",
             ]
         );
-        assert!(places("nonsense").is_empty());
+        assert!(metadata_urls("nonsense").is_empty());
         assert!(is_same_origin("https://a.example/keys", "https://a.example:443/one"));
         assert!(!is_same_origin("http://127.0.0.1/keys", "https://a.example"));
     }

@@ -112,7 +112,7 @@ impl Incoming {
         };
         let named = wanted.iter().map(|name| (name.clone(), values(name)));
         let headers = named.filter(|(_, values)| !values.is_empty()).collect();
-        if let Some(line) = caller::told(&self.line, &Caller { address, headers }) {
+        if let Some(line) = caller::with_caller(&self.line, &Caller { address, headers }) {
             self.line = line;
         }
     }
@@ -174,7 +174,7 @@ impl Incoming {
     }
 
     /// The client's capabilities in a handshake, as JSON.
-    pub fn can(&self) -> String {
+    pub fn client_capabilities(&self) -> String {
         let Ok(tree) = json::read(&self.line) else { return String::new() };
         let can = tree.member("params").and_then(|params| params.member("capabilities"));
         can.map(Json::to_compact).unwrap_or_default()

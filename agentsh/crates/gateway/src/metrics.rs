@@ -31,7 +31,7 @@ pub struct Gauges {
 }
 
 impl Metrics {
-    pub fn answered(&self, endpoint: &str, status: u16, took: Duration) {
+    pub fn count_answer(&self, endpoint: &str, status: u16, took: Duration) {
         let mut inner = self.inner.borrow_mut();
         *inner.answers.entry((endpoint.to_owned(), status)).or_default() += 1;
         let seconds = took.as_secs_f64();
@@ -44,7 +44,7 @@ impl Metrics {
         inner.count += 1;
     }
 
-    pub fn refused(&self, code: &'static str) {
+    pub fn count_refusal(&self, code: &'static str) {
         *self.inner.borrow_mut().refusals.entry(code).or_default() += 1;
     }
 

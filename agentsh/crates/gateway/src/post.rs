@@ -74,7 +74,7 @@ pub async fn post(
         Ok(message)
     }) {
         Ok(message) => message,
-        Err(wrong) => return gateway.wrong(&wrong),
+        Err(wrong) => return gateway.malformed_message(&wrong),
     };
     if let Some(wanted) = gateway.connector.wanted_headers() {
         message.tell_caller(peer, wanted, &parts.headers);
@@ -91,8 +91,8 @@ pub async fn post(
         let why = format!("unsupported protocol version: {}", version.escape_debug());
         return reply::refusal(Code::Malformed, INVALID_REQUEST, &why, message.id());
     }
-    let takes = takes.primed(header(&parts.headers, "mcp-protocol-version"));
-    let id = sessions::named(header(&parts.headers, "mcp-session-id"));
+    let takes = takes.with_priming(header(&parts.headers, "mcp-protocol-version"));
+    let id = sessions::valid_session_id(header(&parts.headers, "mcp-session-id"));
     let client = match id {
         None if message.is_initialize() => {
             return match initialize(gateway, endpoint, admitted, &message, takes).await {
@@ -123,7 +123,7 @@ async fn initialize(
     takes: AcceptedTypes,
 ) -> Result<Answer, Refusal> {
     let id = random_hex::<16>().map_err(|error| Refusal::new(Code::Internal, error.to_string()))?;
-    let client = gateway.begin(id.clone(), endpoint, admitted, &message.can())?;
+    let client = gateway.begin(id.clone(), endpoint, admitted, &message.client_capabilities())?;
     let mut answer = exchange(&client, message, takes, ProtocolMode::Stateful).await;
     // A refused handshake starts no session.
     if client.is_ended() || answer.status() != StatusCode::OK || reply::is_error(&answer) {
@@ -149,7 +149,7 @@ async fn stateless(
         return Err(Refusal::new(Code::Malformed, why));
     }
     if let Err(wrong) = message.check_meta() {
-        return Ok(gateway.wrong(&wrong));
+        return Ok(gateway.malformed_message(&wrong));
     }
     if message.id().is_none() {
         // On a shared connection, a cancellation or answer could name another client's request, and other messages
@@ -157,11 +157,11 @@ async fn stateless(
         return Ok(reply::empty(StatusCode::ACCEPTED));
     }
     let can = message.capabilities.as_deref().unwrap_or_default();
-    let client = gateway.shared(endpoint, admitted, can)?;
+    let client = gateway.shared_client(endpoint, admitted, can)?;
     if message.is_call()
         && let Err(wrong) = message.check_params(&client.params(&message).await, headers)
     {
-        return Ok(gateway.wrong(&wrong));
+        return Ok(gateway.malformed_message(&wrong));
     }
     Ok(exchange(&client, &client.rename(message), takes, ProtocolMode::Stateless).await)
 }
@@ -179,7 +179,7 @@ async fn exchange(
     takes: AcceptedTypes,
     era: ProtocolMode,
 ) -> Answer {
-    let mut answer = converse(client, message, takes, era).await;
+    let mut answer = answer_message(client, message, takes, era).await;
     if let Kind::Request { id, method } = &message.kind {
         let served = reply::Served { method: method.clone(), name: message.name.clone(), id: id.to_value() };
         answer.extensions_mut().insert(served);
@@ -187,7 +187,7 @@ async fn exchange(
     answer
 }
 
-async fn converse(
+async fn answer_message(
     client: &Rc<Client>,
     message: &Incoming,
     takes: AcceptedTypes,
@@ -214,12 +214,12 @@ async fn converse(
     // A client that disconnects before the answer does not want it.
     let abandoned = CancelOnDrop::new(client, &stream, id, era);
     // A complete answer within the time needs no stream.
-    let begun = tokio::time::timeout(STREAM_START_DELAY, stream.begun()).await;
+    let begun = tokio::time::timeout(STREAM_START_DELAY, stream.wait_for_event()).await;
     let mut code = None;
     if begun.is_ok() && takes.json {
         // Progress and answer often arrive together.
         tokio::task::yield_now().await;
-        let sole = stream.sole();
+        let sole = stream.only_message();
         code = sole.as_deref().and_then(Code::of_answer);
         let sole = sole.map(|answer| (status_of(&answer, code, era), answer));
         // A stream has no status.
@@ -240,7 +240,7 @@ async fn converse(
         return reply::refusal(Code::BrokenOff, -32000, why, Some(id));
     }
     if !takes.events {
-        return whole(client, &stream).await;
+        return answer_without_stream(client, &stream).await;
     }
     let shown = event_streams::StreamFormat::new(client, era, takes.is_primed);
     let reader = stream.reader(None).until_paused(takes.is_primed && era == ProtocolMode::Stateful);
@@ -281,7 +281,7 @@ impl Drop for CancelOnDrop {
 }
 
 /// Only the answer, for a client without streams.
-async fn whole(client: &Rc<Client>, stream: &Rc<Stream>) -> Answer {
+async fn answer_without_stream(client: &Rc<Client>, stream: &Rc<Stream>) -> Answer {
     let mut reader = stream.reader(None);
     let mut last = Bytes::new();
     while let Some((_, event)) = reader.next().await {
@@ -349,7 +349,7 @@ impl AcceptedTypes {
         (takes.json || takes.events).then_some(takes)
     }
 
-    fn primed(self, version: Option<&str>) -> Self {
+    fn with_priming(self, version: Option<&str>) -> Self {
         Self { is_primed: version == Some(event_streams::FIRST_REVISION_WITH_PRIMING), ..self }
     }
 }

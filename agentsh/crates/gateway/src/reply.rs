@@ -66,7 +66,7 @@ impl Content {
         Self { kind: Rc::new(RefCell::new(kind)), until: None }
     }
 
-    fn whole(bytes: Option<Bytes>) -> Self {
+    fn full_body(bytes: Option<Bytes>) -> Self {
         Self::new(ContentKind::Whole(bytes))
     }
 
@@ -77,7 +77,7 @@ impl Content {
         }
     }
 
-    pub(crate) fn watched(&self) -> Weak<RefCell<ContentKind>> {
+    pub(crate) fn downgrade(&self) -> Weak<RefCell<ContentKind>> {
         Rc::downgrade(&self.kind)
     }
 }
@@ -118,7 +118,7 @@ impl Body for Content {
 }
 
 pub fn empty(status: StatusCode) -> Answer {
-    with(status, Content::whole(None))
+    with_content(status, Content::full_body(None))
 }
 
 /// Keeps the head only, for HEAD.
@@ -126,23 +126,23 @@ pub fn without_body(answer: &mut Answer) {
     if let Some(length) = answer.body().size_hint().exact() {
         answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
-    *answer.body_mut() = Content::whole(None);
+    *answer.body_mut() = Content::full_body(None);
 }
 
 pub fn text(status: StatusCode, kind: &'static str, body: String) -> Answer {
-    let mut answer = with(status, Content::whole(Some(body.into())));
+    let mut answer = with_content(status, Content::full_body(Some(body.into())));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     answer
 }
 
 pub fn json(status: StatusCode, body: Bytes) -> Answer {
-    let mut answer = with(status, Content::whole(Some(body)));
+    let mut answer = with_content(status, Content::full_body(Some(body)));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
 }
 
 pub fn events(events: mpsc::Receiver<Bytes>) -> Answer {
-    let mut answer = with(StatusCode::OK, Content::new(ContentKind::Events(events)));
+    let mut answer = with_content(StatusCode::OK, Content::new(ContentKind::Events(events)));
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
@@ -161,7 +161,7 @@ pub fn refusal(refused: Code, code: i32, why: &str, id: Option<&Id>) -> Answer {
     answer
 }
 
-pub fn wrong(wrong: &MessageError) -> Answer {
+pub fn malformed_message(wrong: &MessageError) -> Answer {
     refusal(Code::Malformed, wrong.code, &wrong.why, wrong.id.as_ref())
 }
 
@@ -175,7 +175,7 @@ pub fn is_error(answer: &Answer) -> bool {
     }
 }
 
-fn with(status: StatusCode, content: Content) -> Answer {
+fn with_content(status: StatusCode, content: Content) -> Answer {
     let mut answer = Response::new(content);
     *answer.status_mut() = status;
     answer

@@ -42,9 +42,9 @@ pub trait Connector {
     /// Lines of a session with this server, for a client that people know as `who`.
     fn connect(&self, endpoint: &Endpoint, who: &str) -> ServerWire;
     /// A refused request.
-    fn refused(&self, answered: &ResponseContext<'_>, refusal: &Refusal);
+    fn record_refusal(&self, answered: &ResponseContext<'_>, refusal: &Refusal);
     /// An authenticated request's answer began.
-    fn answered(&self, answered: &ResponseContext<'_>, served: &Served);
+    fn record_answer(&self, answered: &ResponseContext<'_>, served: &Served);
     /// Headers that policy rules name, if rules depend on the caller. Then requests carry their caller
     /// (`mcp::caller`).
     fn wanted_headers(&self) -> Option<&[String]>;
@@ -156,7 +156,7 @@ impl Gateway {
         let sweeping = agentsh_base::task::spawn_local(async move {
             loop {
                 tokio::time::sleep(SWEEP_INTERVAL).await;
-                sweeper.sweep();
+                sweeper.remove_idle();
             }
         });
         while !self.draining.get() {
@@ -217,7 +217,7 @@ impl Gateway {
     fn admit(self: &Rc<Self>, peer: IpAddr) -> Option<OpenConnection> {
         let config = self.config();
         if let Err(refusal) = check_network(&config, peer) {
-            self.metrics.refused(refusal.code.as_str());
+            self.metrics.count_refusal(refusal.code.as_str());
             let unanswered = ResponseContext {
                 endpoint: "",
                 who: "",
@@ -228,14 +228,14 @@ impl Gateway {
                 code: Some(refusal.code.as_str()),
                 after: Duration::ZERO,
             };
-            self.connector.refused(&unanswered, &refusal);
+            self.connector.record_refusal(&unanswered, &refusal);
             return None;
         }
         let (limit, peer) = (config.limits.connections, block(peer));
         let of_peer = self.peers.borrow().get(&peer).copied().unwrap_or_default();
         // One address never gets all connections.
         if self.connections.get() >= limit || of_peer >= limit.div_ceil(2) {
-            self.metrics.refused(Code::TooManyConnections.as_str());
+            self.metrics.count_refusal(Code::TooManyConnections.as_str());
             return None;
         }
         self.peers.borrow_mut().insert(peer, of_peer + 1);
@@ -257,7 +257,7 @@ impl Gateway {
             traffic.moved.set(traffic.moved.get() + 1);
             async move {
                 let answer = gateway.answer(with_host(request), peer).await;
-                traffic.begin(answer.body().watched());
+                traffic.begin(answer.body().downgrade());
                 Ok::<_, Infallible>(answer)
             }
         });
@@ -267,13 +267,13 @@ impl Gateway {
         tokio::select! {
             // The client disconnected, or does not speak HTTP.
             _ = builder.serve_connection(TokioIo::new(stream), service) => {}
-            () = self.unused(&traffic) => {}
+            () = self.wait_until_idle(&traffic) => {}
         }
     }
 
     /// Waits until a connection has done nothing for a request's timeout: nothing is being answered, or nothing of what is
     /// ready can be written.
-    async fn unused(&self, traffic: &Rc<Traffic>) {
+    async fn wait_until_idle(&self, traffic: &Rc<Traffic>) {
         /// The stream, the connection's service, and `connection`; handlers hold it too.
         const HOLDERS: usize = 3;
         let mut is_owed = false;
@@ -319,17 +319,17 @@ impl Gateway {
             status: answer.status().as_u16(),
             after: started.elapsed(),
         };
-        self.metrics.answered(endpoint, about.status, about.after);
+        self.metrics.count_answer(endpoint, about.status, about.after);
         if let Some(code) = about.code {
-            self.metrics.refused(code);
+            self.metrics.count_refusal(code);
         }
         if let Some(RequestRefusal(refusal)) = &refused {
-            self.connector.refused(&about, refusal);
+            self.connector.record_refusal(&about, refusal);
         }
         let mut headers = vec![("x-agentsh-log-id", log.clone()), ("x-agentsh-trace-id", trace.clone())];
         headers.extend(about.code.map(|code| ("x-agentsh-code", code.to_owned())));
         if let Some(served) = &served {
-            self.connector.answered(&about, served);
+            self.connector.record_answer(&about, served);
             if let Some((active, highest)) = self.connector.advisories(endpoint) {
                 headers.push(("x-agentsh-active-advisories", active.to_string()));
                 headers.push(("x-agentsh-highest-advisory-severity", highest));
@@ -394,7 +394,7 @@ impl Gateway {
         let mut answer = match admitted.key() {
             None => answering.await,
             Some(hash) => {
-                let closed = || Rc::clone(self).closed(hash.to_owned(), endpoint.id.clone());
+                let closed = || Rc::clone(self).wait_until_revoked(hash.to_owned(), endpoint.id.clone());
                 let mut answer = tokio::select! {
                     answer = answering => answer,
                     () = closed() => {
@@ -411,7 +411,7 @@ impl Gateway {
     }
 
     /// Ends when the key of this hash opens the endpoint no more.
-    async fn closed(self: Rc<Self>, hash: String, endpoint: String) {
+    async fn wait_until_revoked(self: Rc<Self>, hash: String, endpoint: String) {
         loop {
             let reloaded = self.reloaded.notified();
             if !self.opens(&hash, &endpoint) {
@@ -456,8 +456,8 @@ impl Gateway {
     }
 
     /// The response to a malformed message.
-    pub(crate) fn wrong(&self, wrong: &MessageError) -> Answer {
-        reply::wrong(wrong)
+    pub(crate) fn malformed_message(&self, wrong: &MessageError) -> Answer {
+        reply::malformed_message(wrong)
     }
 }
 

@@ -19,12 +19,12 @@ use super::translation::Translation;
 /// Prefix of shared connections' names, which no client can request.
 const SHARED_PREFIX: &str = "shared ";
 /// Owner of connections shared by everybody; no key or token has this name.
-const EVERYBODY: &str = "everybody";
+const SHARED_OWNER: &str = "everybody";
 /// In bytes; a server's message may be longer than a client's.
 const MAX_LENGTH: usize = 64 << 20;
 
 /// A request's session, if clients may use it.
-pub fn named(id: Option<&str>) -> Option<&str> {
+pub fn valid_session_id(id: Option<&str>) -> Option<&str> {
     id.filter(|id| !id.starts_with(SHARED_PREFIX.trim_end()))
 }
 
@@ -33,7 +33,7 @@ impl Gateway {
     pub(crate) fn session(&self, id: &str, endpoint: &Endpoint, admitted: &Admitted) -> Option<Rc<Client>> {
         let sessions = self.sessions.borrow();
         let client = sessions.get(id)?;
-        let is_allowed = client.subject == admitted.subject || client.subject == EVERYBODY;
+        let is_allowed = client.subject == admitted.subject || client.subject == SHARED_OWNER;
         let is_own = client.endpoint == endpoint.id && is_allowed && !client.is_ended();
         is_own.then(|| Rc::clone(client))
     }
@@ -50,9 +50,11 @@ impl Gateway {
         capabilities: &str,
     ) -> Result<Rc<Client>, Refusal> {
         let shared = endpoint.shared != Sharing::No;
-        let connection = shared.then(|| self.shared(endpoint, admitted, capabilities)).transpose()?;
+        let connection = shared.then(|| self.shared_client(endpoint, admitted, capabilities)).transpose()?;
         let wire = || match connection {
-            Some(connection) => ServerWire::steady(shared_session::attach(connection, MAX_LENGTH)),
+            Some(connection) => {
+                ServerWire::without_postponing(shared_session::attach(connection, MAX_LENGTH))
+            }
             None => self.connector.connect(endpoint, &admitted.client()),
         };
         self.open(id, endpoint, &admitted.subject, wire, Translation::with_sessions())
@@ -62,21 +64,21 @@ impl Gateway {
     ///
     /// # Errors
     /// When there are too many.
-    pub(crate) fn shared(
+    pub(crate) fn shared_client(
         self: &Rc<Self>,
         endpoint: &Endpoint,
         admitted: &Admitted,
         capabilities: &str,
     ) -> Result<Rc<Client>, Refusal> {
         let for_all = endpoint.shared == Sharing::Everybody;
-        let subject = if for_all { EVERYBODY } else { &admitted.subject };
+        let subject = if for_all { SHARED_OWNER } else { &admitted.subject };
         // A server learns the client's capabilities, so only equal ones share.
         let can = keys::hash(capabilities);
         let name = format!("{SHARED_PREFIX}{} {subject} {can}", endpoint.id);
         if let Some(client) = self.session(&name, endpoint, admitted) {
             return Ok(client);
         }
-        let who = if for_all { EVERYBODY.to_owned() } else { admitted.client() };
+        let who = if for_all { SHARED_OWNER.to_owned() } else { admitted.client() };
         let wire = || self.connector.connect(endpoint, &who);
         let translation =
             if for_all { Translation::for_everybody() } else { Translation::without_sessions() };
@@ -120,7 +122,8 @@ impl Gateway {
     }
 
     pub(crate) fn delete(&self, endpoint: &Endpoint, admitted: &Admitted, request: &Request<Body>) -> Answer {
-        let id = named(super::message::header(request.headers(), "mcp-session-id")).unwrap_or_default();
+        let id =
+            valid_session_id(super::message::header(request.headers(), "mcp-session-id")).unwrap_or_default();
         let Some(client) = self.session(id, endpoint, admitted) else {
             return reply::empty(StatusCode::NOT_FOUND);
         };
@@ -129,7 +132,7 @@ impl Gateway {
         reply::empty(StatusCode::NO_CONTENT)
     }
 
-    pub(crate) fn sweep(&self) {
+    pub(crate) fn remove_idle(&self) {
         let limit = Duration::from_secs(self.config().limits.idle_seconds);
         self.end_sessions(|client| client.idle() > limit);
         self.end_closed();

@@ -71,13 +71,13 @@ impl SharedSession {
         let id = id.clone();
         if message.is_initialize() {
             let why = "this endpoint shares one connection: it has no sessions and no streams";
-            return self.say(edit_json::error(&id.spelled, METHOD_NOT_FOUND, why)).await;
+            return self.send_line(edit_json::error(&id.spelled, METHOD_NOT_FOUND, why)).await;
         }
         let message = self.connection.rename(message);
         let Some(own) = message.id().cloned() else { return };
         let Ok(stream) = self.connection.request(&message, own.key.clone()).await else {
             let why = "the server cannot accept the request now";
-            return self.say(edit_json::error(&id.spelled, INTERNAL_ERROR, why)).await;
+            return self.send_line(edit_json::error(&id.spelled, INTERNAL_ERROR, why)).await;
         };
         self.running.borrow_mut().insert(id.key.clone(), (own, Rc::clone(&stream)));
         let seat = Rc::clone(self);
@@ -87,7 +87,7 @@ impl SharedSession {
             while let Some((_, event)) = reader.next().await {
                 seat.connection.changed.notify_one();
                 last = Some(answers_to(&event, &id));
-                seat.say(event.to_vec()).await;
+                seat.send_line(event.to_vec()).await;
             }
             let is_its = |running: &HashMap<Key, (Id, Rc<Stream>)>| {
                 running.get(&id.key).is_some_and(|(_, other)| Rc::ptr_eq(other, &stream))
@@ -98,8 +98,12 @@ impl SharedSession {
             }
             seat.running.borrow_mut().remove(&id.key);
             if last != Some(true) {
-                seat.say(edit_json::error(&id.spelled, INTERNAL_ERROR, "the server's session has ended"))
-                    .await;
+                seat.send_line(edit_json::error(
+                    &id.spelled,
+                    INTERNAL_ERROR,
+                    "the server's session has ended",
+                ))
+                .await;
             }
         });
     }
@@ -112,7 +116,7 @@ impl SharedSession {
         let _ = self.connection.send(&edit_json::notification("notifications/cancelled", &params)).await;
     }
 
-    async fn say(&self, mut line: Vec<u8>) {
+    async fn send_line(&self, mut line: Vec<u8>) {
         line.push(b'\n');
         // The reader is gone.
         let _ = self.output.lock().await.write_all(&line).await;

@@ -82,7 +82,7 @@ impl Stream {
     }
 
     /// The only and last message, if so: it needs no stream.
-    pub fn sole(&self) -> Option<Bytes> {
+    pub fn only_message(&self) -> Option<Bytes> {
         let inner = self.inner.borrow();
         let is_sole = inner.is_done && inner.first == 0 && inner.events.len() == 1;
         is_sole.then(|| inner.events.front().cloned()).flatten()
@@ -93,7 +93,7 @@ impl Stream {
     }
 
     /// Waits for an event, a pause or the end.
-    pub async fn begun(&self) {
+    pub async fn wait_for_event(&self) {
         loop {
             let changed = self.changed.notified();
             if !self.is_empty() || self.is_done() || self.inner.borrow().pause.is_some() {

@@ -3,5 +3,5 @@
 mod marker_removal;
 mod marks;
 
-pub use marker_removal::{unmarked, unmarked_params};
-pub use marks::{mark_of, markable};
+pub use marker_removal::{marker_rewrites, unmarked_params};
+pub use marks::{mark_of, markable_texts};

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::checks::{ArgumentLength, CrossServer, Lists, Rates, Rules, ServerList};
 use crate::decision::{
-    Caller, Check, Decision, OffloadJob, PrecomputedFindings, Report, Seen, Subject, SubjectKind,
+    Caller, Check, Decision, OffloadJob, PrecomputedFinding, PrecomputedFindings, Report, Subject,
+    SubjectKind,
 };
 use crate::hidden::Hidden;
 use crate::policy::McpPolicy;
@@ -110,8 +111,16 @@ impl Guard {
         now: Duration,
     ) -> Option<OffloadJob> {
         let (turn, audience, caller) = (self.turn, &*self.audience, self.caller.as_deref());
-        let subject =
-            Subject { server, matter, audience, caller, now, turn, is_promised: false, seen: Seen::NOTHING };
+        let subject = Subject {
+            server,
+            matter,
+            audience,
+            caller,
+            now,
+            turn,
+            is_promised: false,
+            seen: PrecomputedFinding::NOTHING,
+        };
         OffloadJob::new(&subject, &mut self.checks)
     }
 
@@ -133,7 +142,7 @@ impl Guard {
             now,
             turn,
             is_promised,
-            seen: Seen::NOTHING,
+            seen: PrecomputedFinding::NOTHING,
         };
         let mut all: Option<Decision> = None;
         for (matter, seen) in parts {
@@ -159,21 +168,21 @@ impl Guard {
         if decision.verdict.outcome < Outcome::Block {
             for (matter, _) in parts {
                 let subject = subject(*matter);
-                self.checks.iter_mut().for_each(|check| check.passed(&subject));
+                self.checks.iter_mut().for_each(|check| check.record_passed(&subject));
             }
             if let [(SubjectKind::ModelCall { tool, .. }, _)] = parts {
-                self.promise(ToolId { server: server.clone(), tool: (*tool).to_owned() }, now);
+                self.announce_call(ToolId { server: server.clone(), tool: (*tool).to_owned() }, now);
             }
         } else {
             for (matter, _) in parts {
                 let subject = subject(*matter);
-                self.checks.iter_mut().for_each(|check| check.refused(&subject));
+                self.checks.iter_mut().for_each(|check| check.record_refused(&subject));
             }
         }
         decision
     }
 
-    fn promise(&mut self, tool: ToolId, now: Duration) {
+    fn announce_call(&mut self, tool: ToolId, now: Duration) {
         self.promised.retain(|_, calls| {
             calls.retain(|at| now.saturating_sub(*at) <= ANNOUNCED_CALL_TIMEOUT);
             !calls.is_empty()

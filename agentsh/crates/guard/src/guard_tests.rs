@@ -268,9 +268,9 @@ fn the_strictest_wins_and_every_finding_stays() {
     assert!(!report.is_blocked());
     let mut decision = report.fold();
     assert_eq!(decision.findings.len(), 3);
-    assert_eq!(decision.deciding().unwrap().what, "first");
+    assert_eq!(decision.deciding_finding().unwrap().what, "first");
     decision.add(finding(Outcome::Block, "third"));
-    assert_eq!(decision.deciding().unwrap().what, "third");
+    assert_eq!(decision.deciding_finding().unwrap().what, "third");
     // A person's answer cannot take a refusal back.
     decision.answer(rule(Outcome::Allow, 2));
     assert!(decision.is_block());
@@ -289,7 +289,7 @@ fn the_strictest_wins_and_every_finding_stays() {
 struct Where;
 
 impl Precompute for Where {
-    fn look(&self, subject: &Subject<'_>, report: &mut Report) {
+    fn inspect(&self, subject: &Subject<'_>, report: &mut Report) {
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
         report.find(finding(Outcome::Alert, &format!("{} on {thread}", subject.matter.name())));
     }
@@ -330,7 +330,7 @@ impl Check for Counting {
         }
     }
 
-    fn passed(&mut self, _: &Subject<'_>) {
+    fn record_passed(&mut self, _: &Subject<'_>) {
         self.0.set(self.0.get() + 1);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use crate::decision::used::{fits, pattern};
+use crate::decision::used_entry::{matches_template, pattern};
 use crate::decision::{Decision, Finding, Offer, Subject, SubjectKind, UsedEntry};
 use crate::types::ServerId;
 
@@ -47,7 +47,7 @@ impl Hidden {
         };
         let key = key(kind, name);
         // Entries hidden by a list of the policy are refused by that list.
-        let Some(found) = decision.deciding().filter(|_| decision.is_block()) else {
+        let Some(found) = decision.deciding_finding().filter(|_| decision.is_block()) else {
             if let Some(entries) = self.servers.get_mut(subject.server) {
                 entries.found.remove(&key);
                 entries.templates.remove(&key);
@@ -77,23 +77,23 @@ impl Hidden {
             SubjectKind::Call { tool, .. } | SubjectKind::ModelCall { tool, .. } => {
                 entries.found.get(&key(Kind::Tool, tool))
             }
-            matter => entries.requested(&matter.uses()?),
+            matter => entries.hidden_entry(&matter.uses()?),
         };
         used.or(entries.surplus.as_ref()).cloned()
     }
 }
 
 impl Entries {
-    fn requested(&self, used: &UsedEntry) -> Option<&Finding> {
+    fn hidden_entry(&self, used: &UsedEntry) -> Option<&Finding> {
         let entry = self.found.get(&key(Kind::Offer(used.kind), &used.name));
         match used.kind {
             Offer::Resource => entry.or_else(|| {
-                let fits = self.templates.iter().find(|(_, pattern)| fits(pattern, &used.name));
+                let fits = self.templates.iter().find(|(_, pattern)| matches_template(pattern, &used.name));
                 self.found.get(fits?.0)
             }),
             Offer::Template => {
                 let uri = UsedEntry { kind: Offer::Resource, name: used.name.clone() };
-                entry.or_else(|| self.requested(&uri))
+                entry.or_else(|| self.hidden_entry(&uri))
             }
             Offer::Prompt | Offer::Instructions => entry,
         }

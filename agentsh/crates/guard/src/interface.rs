@@ -30,7 +30,7 @@ pub fn canonical(value: &Json<'_>) -> Vec<u8> {
 
 /// A canonical form of a definition's member: the order inside its sets does not matter.
 #[must_use]
-pub fn unordered(member: &str, value: &Json<'_>) -> Vec<u8> {
+pub fn canonical_member(member: &str, value: &Json<'_>) -> Vec<u8> {
     form(
         value,
         if matches!(member, "inputSchema" | "outputSchema") { ValueKind::Schema } else { ValueKind::Data },
@@ -260,7 +260,8 @@ mod tests {
     #[test]
     fn sets_of_a_schema_have_no_order_and_everything_else_has() {
         let same = |member: &str, one: &str, other: &str| {
-            let [one, other] = [one, other].map(|text| unordered(member, &read(text.as_bytes()).unwrap()));
+            let [one, other] =
+                [one, other].map(|text| canonical_member(member, &read(text.as_bytes()).unwrap()));
             one == other
         };
         for (one, other) in [

@@ -17,8 +17,8 @@ mod hidden;
 
 pub use agentsh_dlp::threads;
 pub use decision::{
-    Caller, Check, Decision, Finding, Offer, OffloadJob, Precompute, PrecomputeJob, PrecomputedFindings,
-    Refusal, Report, Rewrite, Seen, Severity, Subject, SubjectKind, UsedEntry, remedy,
+    Caller, Check, Decision, Finding, Offer, OffloadJob, Precompute, PrecomputeJob, PrecomputedFinding,
+    PrecomputedFindings, Refusal, Report, Rewrite, Severity, Subject, SubjectKind, UsedEntry, remedy,
 };
 pub use guard::Guard;
 pub use verdict::{Outcome, Reason, Verdict};

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::interface::{canonical, hash, hash_of, unordered};
+use crate::interface::{canonical, canonical_member, hash, hash_of};
 use crate::json::{self, Json};
 
 /// Members that are longer than this are kept as a hash where the whole is too long, in bytes.
@@ -19,7 +19,7 @@ pub fn outline(definition: &Json<'_>, most: usize) -> Option<String> {
     let members = definition.as_object()?;
     let hashes: Vec<(&str, String)> = members
         .iter()
-        .map(|(raw, value)| (*raw, unordered(&json::unescape(raw), value)))
+        .map(|(raw, value)| (*raw, canonical_member(&json::unescape(raw), value)))
         .filter(|(_, form)| form.len() > MAX_INLINE_BYTES)
         .map(|(raw, form)| (raw, hash_of(&form)))
         .collect();
@@ -33,7 +33,7 @@ pub fn outline(definition: &Json<'_>, most: usize) -> Option<String> {
 
 /// Names of the members that are not what they were, sorted. `before` is an outline. None: the whole changed.
 #[must_use]
-pub fn changed(before: &Json<'_>, after: &Json<'_>) -> Option<Vec<String>> {
+pub fn changed_members(before: &Json<'_>, after: &Json<'_>) -> Option<Vec<String>> {
     let (before, after) = (by_name(before)?, by_name(after)?);
     let spelled: BTreeSet<&Vec<u8>> = before.keys().chain(after.keys()).collect();
     let differs = |name: &Vec<u8>| match (before.get(name), after.get(name)) {
@@ -57,7 +57,7 @@ pub fn is_same_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> b
     changed_but(before, after, ignored).is_some_and(|names| names.is_empty())
 }
 
-/// Like [`changed`], without the members at the JSON pointers in `ignored`.
+/// Like [`changed_members`], without the members at the JSON pointers in `ignored`.
 #[must_use]
 pub fn changed_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> Option<Vec<String>> {
     let (mut before, mut after) = (before.clone(), after.clone());
@@ -65,14 +65,14 @@ pub fn changed_but(before: &Json<'_>, after: &Json<'_>, ignored: &[String]) -> O
         remove(&mut before, pointer);
         remove(&mut after, pointer);
     }
-    changed(&before, &after)
+    changed_members(&before, &after)
 }
 
 /// Equal except for the order of sets. A text that looks like a hash has the hash of other content only by a collision.
 fn is_same(name: &str, before: &Json<'_>, after: &Json<'_>) -> bool {
     let is_hash = |text: &str| text.len() == 71 && text.starts_with("sha256:");
-    let form = unordered(name, after);
-    unordered(name, before) == form
+    let form = canonical_member(name, after);
+    canonical_member(name, before) == form
         || before
             .as_text()
             .is_some_and(|text| is_hash(&text) && (*text == hash_of(&form) || *text == hash(after)))
@@ -107,9 +107,9 @@ mod tests {
         let kept = outline(&read(&before), 4096).unwrap();
         assert!(kept.len() < 200 && kept.contains("sha256:") && kept.contains(r#""title":"x""#), "{kept}");
         let kept = read(&kept);
-        assert_eq!(changed(&kept, &read(&same)).unwrap(), [""; 0]);
-        assert_eq!(changed(&kept, &read(&text)).unwrap(), ["description"]);
-        assert_eq!(changed(&kept, &read(&title)).unwrap(), ["title"]);
+        assert_eq!(changed_members(&kept, &read(&same)).unwrap(), [""; 0]);
+        assert_eq!(changed_members(&kept, &read(&text)).unwrap(), ["description"]);
+        assert_eq!(changed_members(&kept, &read(&title)).unwrap(), ["title"]);
         assert!(is_same_but(&kept, &read(&title), &["/title".to_owned()]));
         assert!(!is_same_but(&kept, &read(&text), &["/title".to_owned()]));
         let many: String = (0..500).map(|at| format!(r#""m{at}":{at},"#)).collect();

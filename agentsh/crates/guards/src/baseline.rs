@@ -17,15 +17,15 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::disarm_new;
-use super::git_obeys::{self, Obeyed};
+use super::git_obeys::{self, ObeyedFiles};
 use super::thread::is_guard;
 use agentsh_base::listing;
 use agentsh_base::real_paths::real_path;
 use agentsh_host::copies::{self, Copy};
 use agentsh_policy::builtin_paths::{self, Tier};
-use agentsh_sandbox::host::{OWNER_READS, RealHost, let_owner, plain, repository_names};
+use agentsh_sandbox::host::{OWNER_READS, RealHost, let_owner, normalised_path, repository_names};
 use agentsh_sandbox::layout::Layout;
-use agentsh_sandbox::spec::{Named, NamedKind, PathRules};
+use agentsh_sandbox::spec::{NamedFile, NamedKind, PathRules};
 
 /// Identity of a directory, also against a reused inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -59,14 +59,14 @@ impl From<&Metadata> for Identity {
 }
 
 /// A directory that a sandbox could write, and where it is now.
-pub(super) struct Moved {
+pub(super) struct MovedDirectory {
     pub from: PathBuf,
     pub to: PathBuf,
     device_before: u64,
     device: u64,
 }
 
-impl Moved {
+impl MovedDirectory {
     /// None: the same directory is at none of these paths.
     pub fn find<'p>(
         from: &Path,
@@ -83,9 +83,10 @@ impl Moved {
 }
 
 /// Where a path is now, if one of these directories was moved.
-pub(super) fn path_now(path: PathBuf, moved: &[Moved]) -> PathBuf {
+pub(super) fn path_now(path: PathBuf, moved: &[MovedDirectory]) -> PathBuf {
     let around = moved.iter().filter(|moved| path.starts_with(&moved.from));
-    let Some(Moved { from, to, .. }) = around.max_by_key(|moved| moved.from.as_os_str().len()) else {
+    let Some(MovedDirectory { from, to, .. }) = around.max_by_key(|moved| moved.from.as_os_str().len())
+    else {
         return path;
     };
     let below = path.strip_prefix(from).unwrap_or(&path);
@@ -95,7 +96,7 @@ pub(super) fn path_now(path: PathBuf, moved: &[Moved]) -> PathBuf {
 #[derive(Clone, Debug, Default)]
 pub struct Baseline {
     /// For each repository: its path, and the settings that git obeyed in it.
-    repositories: BTreeMap<Identity, (PathBuf, Obeyed)>,
+    repositories: BTreeMap<Identity, (PathBuf, ObeyedFiles)>,
     /// Directories that were refused to the sandbox and are invisible in it.
     refused: BTreeSet<PathBuf>,
     /// Directories at whose top no automatically run file may appear.
@@ -117,7 +118,7 @@ pub struct Baseline {
     /// Automatically run files that existed before, or that the policy allows.
     present: BTreeSet<PathBuf>,
     /// Missing paths that are in no table but that some program obeys.
-    expected: BTreeMap<PathBuf, Named>,
+    expected: BTreeMap<PathBuf, NamedFile>,
     /// Named files that stay writable, with who names them.
     told: BTreeMap<PathBuf, String>,
     /// Directories of agentsh's that a sandbox writes to by another path: package caches, and what an agent keeps.
@@ -150,7 +151,7 @@ pub(super) struct Stored {
     #[serde(default)]
     present: Vec<Vec<u8>>,
     #[serde(default)]
-    expected: Vec<(Vec<u8>, Named)>,
+    expected: Vec<(Vec<u8>, NamedFile)>,
     #[serde(default)]
     told: Vec<(Vec<u8>, String)>,
     #[serde(default)]
@@ -161,7 +162,7 @@ impl From<Baseline> for Stored {
     fn from(baseline: Baseline) -> Self {
         let bytes = |path: PathBuf| path.into_os_string().into_vec();
         let obeyed =
-            |obeyed: Obeyed| obeyed.into_iter().map(|(name, content)| (bytes(name), content)).collect();
+            |obeyed: ObeyedFiles| obeyed.into_iter().map(|(name, content)| (bytes(name), content)).collect();
         let repositories = baseline.repositories.into_iter();
         Self {
             repositories: repositories.map(|(one, (path, was))| (bytes(path), one, obeyed(was))).collect(),
@@ -191,12 +192,12 @@ impl Stored {
         self.repositories.retain(|(_, known, _)| known != lost);
     }
 
-    pub fn expect(&mut self, path: &Path, named: Named) {
+    pub fn expect(&mut self, path: &Path, named: NamedFile) {
         self.expected.push((path.as_os_str().as_bytes().to_vec(), named));
     }
 
     /// The same with the current paths of these directories.
-    pub fn at(self, moved: &[Moved]) -> Baseline {
+    pub fn with_current_paths(self, moved: &[MovedDirectory]) -> Baseline {
         let stored = self;
         let as_path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
         let path = |bytes| path_now(as_path(bytes), moved);
@@ -234,7 +235,7 @@ impl Baseline {
     #[must_use]
     pub fn of(layout: &Layout, rules: &PathRules, host: &RealHost, path: &str) -> Self {
         // Relative entries of PATH are resolved by the shell's directory, usually the project.
-        let path = path.split(':').map(|directory| plain(&rules.project.join(directory)));
+        let path = path.split(':').map(|directory| normalised_path(&rules.project.join(directory)));
         let is_written =
             |directory: &PathBuf| layout.instructed.iter().any(|root| directory.starts_with(root));
         let (written, path): (Vec<PathBuf>, Vec<PathBuf>) = path.partition(is_written);
@@ -282,7 +283,7 @@ impl Baseline {
     }
 
     /// The identity of a known repository.
-    pub(super) fn known(&self, entry: &Path) -> Option<Identity> {
+    pub(super) fn known_identity(&self, entry: &Path) -> Option<Identity> {
         identity(entry).filter(|found| self.repositories.contains_key(found))
     }
 
@@ -305,13 +306,13 @@ impl Baseline {
     }
 
     /// Directories in which something may appear that is set aside.
-    pub(super) fn watched(&self) -> BTreeSet<PathBuf> {
+    pub(super) fn watched_directories(&self) -> BTreeSet<PathBuf> {
         let below = self.directories_below();
-        let mut found: BTreeSet<PathBuf> = self.tops().cloned().collect();
+        let mut found: BTreeSet<PathBuf> = self.top_directories().cloned().collect();
         found.extend(self.expected.keys().filter_map(|path| path.parent()).map(Path::to_owned));
         for top in &self.worked_in {
             // One list instead of a look at each; what is made later is seen in the top.
-            let _ = listing::each(top, |name, _| {
+            let _ = listing::for_each_entry(top, |name, _| {
                 let inner = below.iter().filter(|above| above.iter().next() == Some(name));
                 found.extend(inner.map(|above| top.join(above)));
                 ControlFlow::Continue(())
@@ -321,28 +322,28 @@ impl Baseline {
     }
 
     /// Adds paths that are obeyed since the run began.
-    pub(super) fn expect(&mut self, more: BTreeMap<PathBuf, Named>) {
+    pub(super) fn expect(&mut self, more: BTreeMap<PathBuf, NamedFile>) {
         self.expected.extend(more);
     }
 
     /// Named files that stay writable, with who names them.
-    pub(super) fn told(&self) -> impl Iterator<Item = (&PathBuf, &String)> {
+    pub(super) fn named_writable_files(&self) -> impl Iterator<Item = (&PathBuf, &String)> {
         self.told.iter()
     }
 
     /// The reason why a path that is in no table is obeyed.
-    pub(super) fn why(&self, path: &Path) -> Option<&str> {
+    pub(super) fn obeyed_reason(&self, path: &Path) -> Option<&str> {
         let named = self.expected.get(path).or_else(|| self.tree_behind(path));
         named.map(|named| named.why.as_str())
     }
 
     /// The working tree of a repository at or below a path.
-    fn tree_behind(&self, path: &Path) -> Option<&Named> {
+    fn tree_behind(&self, path: &Path) -> Option<&NamedFile> {
         let below = self.expected.range(path.to_owned()..).take_while(|(tree, _)| tree.starts_with(path));
         below.map(|(_, named)| named).find(|named| named.kind == NamedKind::Tree)
     }
 
-    fn tops(&self) -> impl Iterator<Item = &PathBuf> {
+    fn top_directories(&self) -> impl Iterator<Item = &PathBuf> {
         self.worked_in.iter().chain(&self.closed).chain(&self.commands)
     }
 
@@ -429,7 +430,7 @@ impl Baseline {
         let mut found: BTreeSet<_> = self.in_known().chain(expected.map(Path::to_owned)).collect();
         found.retain(|path| self.is_arrival(path));
         let mut links = Vec::new();
-        let mut open: BTreeSet<_> = self.tops().cloned().chain(of_git).collect();
+        let mut open: BTreeSet<_> = self.top_directories().cloned().chain(of_git).collect();
         while let Some(directory) = open.pop_last() {
             let is_worked_in = self.worked_in.contains(&directory);
             let mut see = |name: &OsStr, _| {
@@ -453,12 +454,12 @@ impl Baseline {
                     }
                     link => {
                         links.extend(link);
-                        listed = listing::each(&directory, &mut see);
+                        listed = listing::for_each_entry(&directory, &mut see);
                     }
                 }
             }
             if listed.is_err() && open_up(&directory) {
-                listed = listing::each(&directory, &mut see);
+                listed = listing::for_each_entry(&directory, &mut see);
             }
             if listed.is_err() && is_worked_in {
                 open.extend(below.iter().map(|above| directory.join(above)));
@@ -486,7 +487,7 @@ impl Baseline {
     /// Relative paths of hooks and programs in a repository that uses these directories, with what that is for the user if a known
     /// one names it.
     pub(super) fn in_repository(&self, directories: &[PathBuf]) -> BTreeSet<(&Path, Option<&Path>)> {
-        let known: Vec<_> = directories.iter().filter(|directory| self.holds(directory)).collect();
+        let known: Vec<_> = directories.iter().filter(|directory| self.existed_before(directory)).collect();
         let of_known = self.in_repository.iter().filter(|(git, ..)| known.contains(&git));
         let of_known = of_known.map(|(_, named, users)| (named.as_path(), Some(users.as_path())));
         of_known.chain(self.in_repositories.iter().map(|named| (named.as_path(), None))).collect()
@@ -505,7 +506,7 @@ impl Baseline {
     /// False: nothing is there.
     pub(super) fn add(&mut self, path: &Path) -> bool {
         let Ok(found) = path.symlink_metadata() else { return false };
-        let obeyed = if found.is_dir() { git_obeys::obeyed(path) } else { Obeyed::new() };
+        let obeyed = if found.is_dir() { git_obeys::obeyed_files(path) } else { ObeyedFiles::new() };
         self.repositories.insert(Identity::from(&found), (path.to_owned(), obeyed));
         true
     }
@@ -521,7 +522,7 @@ impl Baseline {
     }
 
     /// The files that git obeyed in a repository before the run. None: the repository is new.
-    pub(super) fn obeyed(&self, repository: &Path) -> Option<&Obeyed> {
+    pub(super) fn obeyed_git_files(&self, repository: &Path) -> Option<&ObeyedFiles> {
         self.repositories.get(&identity(repository)?).map(|(_, obeyed)| obeyed)
     }
 
@@ -532,7 +533,7 @@ impl Baseline {
 
     /// Whether the object at a path existed before.
     #[must_use]
-    pub fn holds(&self, path: &Path) -> bool {
+    pub fn existed_before(&self, path: &Path) -> bool {
         self.refused.contains(path)
             || identity(path).is_some_and(|found| self.repositories.contains_key(&found))
     }
@@ -565,15 +566,15 @@ mod tests {
         let mut baseline = Baseline::default();
         baseline.add(&git);
         baseline.add(&place.path().join("missing"));
-        assert!(baseline.holds(&git));
+        assert!(baseline.existed_before(&git));
         // A file at a name that was free is new.
         fs::create_dir(place.path().join("missing")).unwrap();
-        assert!(!baseline.holds(&place.path().join("missing")));
+        assert!(!baseline.existed_before(&place.path().join("missing")));
         // It was made before, and then renamed: its time of birth says nothing.
         fs::create_dir(&other).unwrap();
         fs::rename(&git, place.path().join("moved")).unwrap();
-        assert!(baseline.holds(&place.path().join("moved")));
+        assert!(baseline.existed_before(&place.path().join("moved")));
         fs::rename(&other, &git).unwrap();
-        assert!(!baseline.holds(&git));
+        assert!(!baseline.existed_before(&git));
     }
 }

@@ -42,7 +42,9 @@ pub fn instructions(directories: &BTreeSet<PathBuf>, baseline: &Baseline, host: 
     let of_git = of_git.map(|(path, why)| (path.clone(), (Copy::of(&path), why.into())));
     let unknown = baseline.worked_in().flat_map(|top| unknown(top, &host));
     let unknown = unknown.map(|path| (path, (Copy::Special, UNKNOWN.into())));
-    let named = baseline.told().map(|(path, why)| (path.clone(), (Copy::of_own(path), why.clone().into())));
+    let named = baseline
+        .named_writable_files()
+        .map(|(path, why)| (path.clone(), (Copy::of_own(path), why.clone().into())));
     unknown.chain(named).chain(found).chain(of_git).collect()
 }
 
@@ -59,7 +61,7 @@ fn unknown(top: &Path, host: &dyn Host) -> Vec<PathBuf> {
             let path = top.join(name).join(below);
             kind == PathKind::Directory
                 && builtin_paths::guarded(&format!("{name}/{below}"), true).is_none()
-                && host.look(&path) == Some(PathKind::Directory)
+                && host.path_kind(&path) == Some(PathKind::Directory)
         };
         for directory in RUN_FROM.into_iter().filter(is_open).map(|below| top.join(name).join(below)) {
             found.extend(names(&directory).into_iter().map(|(name, _)| directory.join(name)));
@@ -73,7 +75,7 @@ fn unknown(top: &Path, host: &dyn Host) -> Vec<PathBuf> {
 pub type Nested = BTreeMap<PathBuf, FileKey>;
 
 #[must_use]
-pub fn nested(directories: &[PathBuf], host: &dyn Host) -> Nested {
+pub fn nested_instructions(directories: &[PathBuf], host: &dyn Host) -> Nested {
     let mut found = Nested::new();
     for directory in directories {
         for (name, _) in host.names(directory).unwrap_or_default() {

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::{Deserialize, Serialize};
 
-use super::baseline::{Identity, Moved, Stored, path_now};
+use super::baseline::{Identity, MovedDirectory, Stored, path_now};
 use super::final_check::FinalCheck;
 use super::name_watcher::Names;
 use super::new_repositories::is_repository_name;
@@ -27,7 +27,7 @@ use agentsh_base::listing;
 use agentsh_host::accepted_files;
 use agentsh_host::copies::Copy;
 use agentsh_sandbox::plan::Mount;
-use agentsh_sandbox::spec::Named;
+use agentsh_sandbox::spec::NamedFile;
 use agentsh_store::words::GuardChange;
 
 /// Longest file that is written and read. Of a sandbox without mounts it holds copies of all guarded files.
@@ -53,7 +53,7 @@ struct UnfinishedWatch {
 /// A directory by its path, and which object it was.
 type Root = (Vec<u8>, Identity);
 /// Reports a text about a path.
-pub type Say<'s> = &'s mut dyn FnMut(&Path, GuardChange, String);
+pub type ReportChange<'s> = &'s mut dyn FnMut(&Path, GuardChange, String);
 
 /// The file of one watched sandbox. A killed session leaves it.
 #[derive(Debug)]
@@ -82,14 +82,14 @@ impl MarkerFile {
     #[cfg(test)]
     pub(super) fn knows(&self, entry: &Path) -> bool {
         let left = File::open(&self.path).and_then(|file| UnfinishedWatch::read(&file));
-        left.is_ok_and(|left| left.baseline.at(&[]).holds(entry))
+        left.is_ok_and(|left| left.baseline.with_current_paths(&[]).existed_before(entry))
     }
 
     /// What appears at a path is set aside.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn expect(&self, path: &Path, named: &Named) -> io::Result<()> {
+    pub(super) fn expect(&self, path: &Path, named: &NamedFile) -> io::Result<()> {
         self.change(|left| left.baseline.expect(path, named.clone()))
     }
 }
@@ -108,7 +108,7 @@ impl CrashMarker {
     /// When it cannot be written: then no sandbox that may write may start.
     pub fn begin(check: &FinalCheck, session: &str, guards: &[Mount], since: SystemTime) -> io::Result<Self> {
         let name = uuid::Uuid::now_v7().to_string();
-        let path = place(&check.state).join(&name);
+        let path = record_directory(&check.state).join(&name);
         let roots = check.directories.iter().filter_map(|path| root(path)).collect::<Vec<_>>();
         let left = UnfinishedWatch {
             session: session.to_owned(),
@@ -156,7 +156,7 @@ impl CrashMarker {
     }
 
     /// Does the final check, at the present paths. What fails in it, or cannot be reached, remains to be done.
-    pub fn close(self, check: FinalCheck, is_settled: impl Fn(&Path, &Copy) -> bool, say: Say<'_>) {
+    pub fn close(self, check: FinalCheck, is_settled: impl Fn(&Path, &Copy) -> bool, say: ReportChange<'_>) {
         // The kernel knows the current path of each; removed ones are empty.
         let (moved, absent) = located(self.roots.iter().chain(&self.moved_out).filter_map(|(root, held)| {
             if is_in_place(root) {
@@ -171,10 +171,10 @@ impl CrashMarker {
         }
         absent.iter().for_each(|root| tell_absent(root, false, say));
         ended(&check.state, &self.file.path);
-        let failed = checked(check.at(&moved), is_settled, say);
+        let failed = checked(check.with_current_paths(&moved), is_settled, say);
         let remains = || {
             let left = UnfinishedWatch::read(&File::open(&self.file.path)?)?;
-            left.at(&moved).leave(&self.file.path, absent.clone(), &failed)
+            left.with_current_paths(&moved).leave(&self.file.path, absent.clone(), &failed)
         };
         let is_done = failed.is_empty() && absent.is_empty();
         // If it is unreadable, the next start reports it.
@@ -199,12 +199,12 @@ fn is_in_place(root: &Root) -> bool {
 }
 
 /// The current paths of directories, from their possible paths; and the directories at none of these.
-fn located(roots: impl Iterator<Item = (Root, Vec<PathBuf>)>) -> (Vec<Moved>, Vec<Root>) {
+fn located(roots: impl Iterator<Item = (Root, Vec<PathBuf>)>) -> (Vec<MovedDirectory>, Vec<Root>) {
     let (mut moved, mut absent) = (Vec::new(), Vec::new());
     for (root, others) in roots {
         let from = as_path(root.0.clone());
         let around = path_now(from.clone(), &moved);
-        match Moved::find(&from, root.1, [from.clone(), around].iter().chain(&others)) {
+        match MovedDirectory::find(&from, root.1, [from.clone(), around].iter().chain(&others)) {
             Some(found) => moved.push(found),
             None => absent.push(root),
         }
@@ -212,7 +212,7 @@ fn located(roots: impl Iterator<Item = (Root, Vec<PathBuf>)>) -> (Vec<Moved>, Ve
     (moved, absent)
 }
 
-fn tell_absent(root: &Root, is_over: bool, say: Say<'_>) {
+fn tell_absent(root: &Root, is_over: bool, say: ReportChange<'_>) {
     let shown = as_path(root.0.clone());
     let then = match is_over {
         true => format!("agentsh gave it up after {REMAINS_DAYS} days"),
@@ -228,7 +228,11 @@ fn tell_absent(root: &Root, is_over: bool, say: Say<'_>) {
 }
 
 /// Returns where something failed.
-fn checked(check: FinalCheck, is_settled: impl Fn(&Path, &Copy) -> bool, say: Say<'_>) -> BTreeSet<PathBuf> {
+fn checked(
+    check: FinalCheck,
+    is_settled: impl Fn(&Path, &Copy) -> bool,
+    say: ReportChange<'_>,
+) -> BTreeSet<PathBuf> {
     let mut failed = BTreeSet::new();
     check.run(is_settled, &mut |path, what, text| {
         failed.extend((what == GuardChange::NotPutBack).then(|| path.to_owned()));
@@ -274,10 +278,10 @@ impl UnfinishedWatch {
     }
 
     /// The same with the current paths of the directories.
-    fn at(self, moved: &[Moved]) -> Self {
+    fn with_current_paths(self, moved: &[MovedDirectory]) -> Self {
         let unprotected = self.unprotected.into_iter();
         Self {
-            baseline: self.baseline.at(moved).into(),
+            baseline: self.baseline.with_current_paths(moved).into(),
             unprotected: unprotected.map(|(path, copy)| (path_now(path, moved), copy)).collect(),
             ..self
         }
@@ -308,13 +312,13 @@ fn as_path(bytes: Vec<u8>) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-fn place(state: &Path) -> PathBuf {
+fn record_directory(state: &Path) -> PathBuf {
     state.join("unfinished")
 }
 
 /// Does the final check of killed sessions, also in directories that this session may write and that were moved.
-pub fn recover_all(state: &Path, writable: &[&Path], say: Say<'_>) {
-    for path in listing::paths(&place(state)).unwrap_or_default() {
+pub fn recover_all(state: &Path, writable: &[&Path], say: ReportChange<'_>) {
+    for path in listing::paths(&record_directory(state)).unwrap_or_default() {
         if let Err(error) = recover(state, &path, writable, say) {
             let text =
                 format!("the final check of a killed session is not done: {}: {error}", path.display());
@@ -323,7 +327,7 @@ pub fn recover_all(state: &Path, writable: &[&Path], say: Say<'_>) {
     }
 }
 
-fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::Result<()> {
+fn recover(state: &Path, path: &Path, writable: &[&Path], say: ReportChange<'_>) -> io::Result<()> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
@@ -352,9 +356,9 @@ fn recover(state: &Path, path: &Path, writable: &[&Path], say: Say<'_>) -> io::R
     let (moved, absent) = located(roots.map(|root| (root, others.clone())));
     let check = FinalCheck {
         unprotected: left.unprotected.clone(),
-        ..FinalCheck::of(state, &left.session, Vec::new(), left.baseline.clone().at(&[]))
+        ..FinalCheck::of(state, &left.session, Vec::new(), left.baseline.clone().with_current_paths(&[]))
     };
-    let (check, left) = (check.at(&moved), left.at(&moved));
+    let (check, left) = (check.with_current_paths(&moved), left.with_current_paths(&moved));
     let (is_told, age) = (left.told.is_some(), left.told.and_then(|told| told.elapsed().ok()));
     let failed = checked(check, |_, _| false, &mut |path, what, text| {
         if !is_told || what != GuardChange::NotPutBack {

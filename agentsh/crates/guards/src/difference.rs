@@ -24,7 +24,7 @@ pub fn lines(before: &str, now: &str, max_columns: usize) -> Vec<String> {
 
 /// Like [`lines`], with context and line numbers.
 #[must_use]
-pub fn around(before: &str, now: &str) -> String {
+pub fn lines_with_context(before: &str, now: &str) -> String {
     let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(before, now);
     let text = diff.unified_diff().context_radius(2).to_string();
     text.split_inclusive('\n')

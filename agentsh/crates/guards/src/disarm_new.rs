@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::baseline::Baseline;
-use super::git_obeys::{self, Obeyed};
+use super::git_obeys::{self, ObeyedFiles};
 use super::new_repositories::is_repository_name;
 use super::unreachable_repositories;
 use agentsh_host::copies::{self, Copy, write_anew_without_links};
@@ -13,7 +13,9 @@ use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{self, GIT_COMMON, GIT_OBEYED};
 use agentsh_sandbox::git_config::{Entry, entries};
 pub use agentsh_sandbox::host::is_bare;
-use agentsh_sandbox::host::{Host, OWNER_READS, RealHost, Repositories, let_owner, plain, repository_names};
+use agentsh_sandbox::host::{
+    Host, OWNER_READS, RealHost, Repositories, let_owner, normalised_path, repository_names,
+};
 
 /// What was disarmed in a repository.
 #[derive(Debug, Default)]
@@ -34,22 +36,22 @@ impl DisarmOutcome {
     pub fn set_aside(&mut self, path: &Path, copy: &Copy, aside: &SavedVersions) {
         match move_away(path, copy, aside) {
             Ok(None) => self.note(format!("{} removed", path.display()), true),
-            Ok(Some(name)) => self.note(renamed(path, &name), true),
+            Ok(Some(name)) => self.note(renamed_message(path, &name), true),
             Err(error) => self.note(not_removed(path, &error), false),
         }
     }
 
     /// Records what was removed from a rewritten file; one that cannot be rewritten is renamed.
-    pub fn rewritten(&mut self, path: &Path, without: Vec<String>, result: std::io::Result<()>) {
+    pub fn record_rewrite(&mut self, path: &Path, without: Vec<String>, result: std::io::Result<()>) {
         match result.map_err(|error| (error, copies::set_aside(path))) {
             Ok(()) => without.into_iter().for_each(|name| self.note(name, true)),
-            Err((_, Ok(name))) => self.note(renamed(path, &name), true),
+            Err((_, Ok(name))) => self.note(renamed_message(path, &name), true),
             Err((error, Err(_))) => self.note(not_removed(path, &error), false),
         }
     }
 }
 
-fn renamed(path: &Path, name: &Path) -> String {
+fn renamed_message(path: &Path, name: &Path) -> String {
     format!("{} is now called {}, and no copy of it is kept", path.display(), name.display())
 }
 
@@ -67,14 +69,15 @@ pub struct Search<'a> {
 impl Search<'_> {
     /// Whether something was created during the run, belongs to the user, and is in a writable directory.
     fn is_new(&self, path: &Path) -> bool {
-        !self.baseline.holds(path) && is_in_one_of(path, self.roots)
+        !self.baseline.existed_before(path) && is_in_one_of(path, self.roots)
     }
 
     /// Files by which a new repository sends git to a directory that was not there before the run and that this search does not
     /// reach, or that does not exist yet.
     fn leading_out(&self, entry: &Path) -> Vec<PathBuf> {
         let is_searched = |directory: &Path| {
-            directory.is_dir() && (self.baseline.holds(directory) || is_in_one_of(directory, self.roots))
+            directory.is_dir()
+                && (self.baseline.existed_before(directory) || is_in_one_of(directory, self.roots))
         };
         if entry.is_file() && self.host.git_directory(entry).is_some_and(|git| !is_searched(&git)) {
             return vec![entry.to_owned()];
@@ -98,7 +101,7 @@ impl Search<'_> {
         let mut places: BTreeMap<(PathBuf, &Path), Vec<&Path>> = BTreeMap::new();
         for base in bases {
             for (named, users) in &named {
-                places.entry((plain(&base.join(named)), base)).or_default().extend(*users);
+                places.entry((normalised_path(&base.join(named)), base)).or_default().extend(*users);
             }
         }
         let found = places.into_iter().filter_map(|((path, base), users)| {
@@ -190,11 +193,11 @@ pub fn disarm_all(
     let mut found = Vec::new();
     for entry in repositories {
         open_up(&entry);
-        let known = baseline.obeyed(&entry);
+        let known = baseline.obeyed_git_files(&entry);
         let is_new = known.is_none() && is_new(&entry);
         let mut done = if is_new { disarm(&entry, search, aside) } else { DisarmOutcome::default() };
         if !entry.is_symlink() {
-            let none = Obeyed::new();
+            let none = ObeyedFiles::new();
             git_obeys::set_aside_new(&entry, known.unwrap_or(&none), roots, aside, &mut done);
         }
         if is_new || !done.names.is_empty() {
@@ -212,7 +215,7 @@ pub fn disarm_all(
         let mut renamed = Vec::new();
         let result = unreachable_repositories::rename_repositories(
             &directory,
-            &|entry| baseline.holds(entry),
+            &|entry| baseline.existed_before(entry),
             &mut renamed,
         );
         let told = |text: String, is_done: bool| DisarmOutcome { names: vec![text], is_incomplete: !is_done };
@@ -293,9 +296,9 @@ fn configurations(directory: &Path, roots: &[PathBuf]) -> Vec<(PathBuf, Copy, Sp
 
 /// Whether a path is in one of these directories, as written and resolved.
 fn is_inside(path: &Path, roots: &[PathBuf]) -> bool {
-    let real = path.canonicalize().unwrap_or_else(|_| plain(path));
+    let real = path.canonicalize().unwrap_or_else(|_| normalised_path(path));
     let is_below = |path: &Path| roots.iter().any(|root| path.starts_with(root));
-    is_below(&plain(path))
+    is_below(&normalised_path(path))
         && (is_below(&real)
             || roots.iter().any(|root| root.canonicalize().is_ok_and(|root| real.starts_with(root))))
 }
@@ -318,7 +321,7 @@ fn of_other_system(entry: &Path, baseline: &Baseline) -> Vec<(PathBuf, Copy)> {
         let named =
             copy.text().filter(|_| path.ends_with(".jj/repo")).map(|text| entry.join(text.trim_end()));
         let shared = named.and_then(|named| named.canonicalize().ok());
-        shared.is_some_and(|shared| shared.parent().is_some_and(|jj| baseline.holds(jj)))
+        shared.is_some_and(|shared| shared.parent().is_some_and(|jj| baseline.existed_before(jj)))
     };
     let files = files.into_iter().flatten().map(|name| entry.join(name));
     files.map(found_at).filter(|found| says_more(&found.1) && !is_known(found)).collect()
@@ -397,10 +400,10 @@ pub fn disarm(entry: &Path, search: Search<'_>, aside: &SavedVersions) -> Disarm
             let lost = if is_kept { "" } else { ", and not kept" };
             copies::let_owner_write(&path);
             let without = format!("{} without {}{lost}", path.display(), keys.join(", "));
-            done.rewritten(
+            done.record_rewrite(
                 &path,
                 vec![without],
-                write_anew_without_links(&path, written(&harmless).as_bytes(), 0o644),
+                write_anew_without_links(&path, config_text(&harmless).as_bytes(), 0o644),
             );
         }
         for path in run_from(directory).chain([directory.join(GIT_OBEYED.0)]) {
@@ -446,7 +449,7 @@ fn not_removed(path: &Path, error: &std::io::Error) -> String {
 }
 
 /// A configuration with only these entries.
-fn written(entries: &[Entry]) -> String {
+fn config_text(entries: &[Entry]) -> String {
     let quoted =
         |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"));
     let line = |entry: &Entry| {

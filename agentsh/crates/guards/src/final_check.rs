@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::baseline::{Baseline, Moved, Stored, path_now};
+use super::baseline::{Baseline, MovedDirectory, Stored, path_now};
 use super::changed_instructions::{self, Instructions, Nested};
 use super::disarm_new::{self, DisarmOutcome};
 use super::restore;
@@ -53,7 +53,7 @@ impl FinalCheck {
     }
 
     /// The check of these moved directories only, at their present paths.
-    pub fn at(self, moved: &[Moved]) -> Self {
+    pub fn with_current_paths(self, moved: &[MovedDirectory]) -> Self {
         let directories: Vec<PathBuf> = moved.iter().map(|moved| moved.to.clone()).collect();
         let now = |path| {
             let path = path_now(path, moved);
@@ -63,7 +63,7 @@ impl FinalCheck {
         let unprotected = self.unprotected.into_iter();
         Self {
             project: path_now(self.project, moved),
-            baseline: Stored::from(self.baseline).at(moved),
+            baseline: Stored::from(self.baseline).with_current_paths(moved),
             instructed: self.instructed.into_iter().filter_map(now).collect(),
             nested: self.nested.into_iter().map(|(path, key)| (path_now(path, moved), key)).collect(),
             instructions: instructions.filter_map(|(path, what)| Some((now(path)?, what))).collect(),
@@ -96,7 +96,7 @@ impl FinalCheck {
             }
             let is_stub = copy.is_nothing() && stubs::is_stub(&self.state, &path);
             if !is_stub && !is_settled(&path, &copy) {
-                let why = self.baseline.why(&path);
+                let why = self.baseline.obeyed_reason(&path);
                 let (what, text) = set_aside_arrival(&self.project, &path, &copy, &self.aside, why);
                 say(&path, what, text);
             }
@@ -104,7 +104,7 @@ impl FinalCheck {
         let mut now = changed_instructions::instructions(&self.instructed, &self.baseline, &self.host);
         now.retain(|path, _| !self.instructed.is_empty() && is_there(path));
         obeyed_in.retain(|directory| !self.instructed.is_empty() && !self.instructed.contains(directory));
-        let below = changed_instructions::nested(&obeyed_in, &self.host);
+        let below = changed_instructions::nested_instructions(&obeyed_in, &self.host);
         let below = changed_instructions::changed_below(&self.nested, &below);
         for change in changed_instructions::compare(&self.instructions, &now).into_iter().chain(below) {
             // If no copy can be kept, the report still shows the difference.
@@ -133,7 +133,10 @@ impl FinalCheck {
         let mut untold = 0_usize;
         let mut told = 0;
         let (found, obeyed_in) = disarm_new::disarm_all(&self.directories, &self.baseline, &self.aside);
-        let new = found.iter().map(|(entry, _)| entry.as_path()).filter(|entry| !self.baseline.holds(entry));
+        let new = found
+            .iter()
+            .map(|(entry, _)| entry.as_path())
+            .filter(|entry| !self.baseline.existed_before(entry));
         self.note_remotes(new.flat_map(repositories::addresses_in), say);
         for (entry, done) in found {
             if done.names.is_empty() && told >= MAX_REPORTED {
@@ -162,7 +165,7 @@ pub fn set_aside_arrival(
 ) -> (GuardChange, String) {
     let shown = path.strip_prefix(project).unwrap_or(path).display().to_string();
     match disarm_new::move_away(path, copy, aside) {
-        Ok(None) => (GuardChange::SetAside, arrived(&shown, path, why)),
+        Ok(None) => (GuardChange::SetAside, set_aside_message(&shown, path, why)),
         Ok(Some(name)) => (
             GuardChange::SetAside,
             format!("{shown} was created during the run and is now called {}: look at it", name.display()),
@@ -180,7 +183,7 @@ pub fn set_aside(entry: &Path, done: &DisarmOutcome, baseline: &Baseline) -> (Gu
     let shown = entry.display();
     let undo = "`agentsh undo FILE` restores them";
     let names = done.names.join("; ");
-    let (what, text) = match (baseline.holds(entry), names.is_empty()) {
+    let (what, text) = match (baseline.existed_before(entry), names.is_empty()) {
         (false, true) => (GuardChange::NewRepository, format!("new repository: {shown}")),
         (false, false) => (
             GuardChange::NewRepository,
@@ -199,7 +202,7 @@ pub fn set_aside(entry: &Path, done: &DisarmOutcome, baseline: &Baseline) -> (Gu
 }
 
 /// The message about a file that appeared and was set aside; `why` where no table says it.
-pub fn arrived(shown: &str, path: &Path, why: Option<&str>) -> String {
+pub fn set_aside_message(shown: &str, path: &Path, why: Option<&str>) -> String {
     let mut parts = path.ancestors().skip(1).take(2).filter_map(|above| path.strip_prefix(above).ok());
     let entry = parts.find_map(|part| builtin_paths::guarded(part.to_str()?, true));
     let mut nested = builtin_paths::NESTED_READ_ONLY.iter();

@@ -19,7 +19,7 @@ use agentsh_sandbox::host::OWNER_READS;
 use super::disarm_new::{DisarmOutcome, is_in_one_of, open_on_the_way};
 
 /// Paths relative to the repository, and what they say.
-pub type Obeyed = BTreeSet<(PathBuf, Vec<u8>)>;
+pub type ObeyedFiles = BTreeSet<(PathBuf, Vec<u8>)>;
 
 const PACKED: &str = "packed-refs";
 /// So many refs make git itself useless.
@@ -29,8 +29,8 @@ const MAX_BYTES: u64 = 64 << 10;
 
 /// Paths that are set aside or removed if they are new.
 #[must_use]
-pub fn obeyed(git: &Path) -> Obeyed {
-    let mut found: Obeyed = packed(git).into_iter().flatten().collect();
+pub fn obeyed_files(git: &Path) -> ObeyedFiles {
+    let mut found: ObeyedFiles = replaced_objects(git).into_iter().flatten().collect();
     found.extend(in_files(git, false).into_iter().map(|(name, content, _)| (name, content)));
     found
 }
@@ -38,7 +38,7 @@ pub fn obeyed(git: &Path) -> Obeyed {
 /// Removes what was not there before. A cache goes without a word: git makes it again.
 pub fn set_aside_new(
     git: &Path,
-    before: &Obeyed,
+    before: &ObeyedFiles,
     roots: &[PathBuf],
     aside: &SavedVersions,
     done: &mut DisarmOutcome,
@@ -59,10 +59,10 @@ pub fn set_aside_new(
             _ => done.set_aside(written, &Copy::of_own(written), aside),
         }
     }
-    let mut packed_now = packed(git);
+    let mut packed_now = replaced_objects(git);
     if packed_now.as_ref().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
         open_on_the_way(git, Path::new(PACKED));
-        packed_now = packed(git);
+        packed_now = replaced_objects(git);
     }
     let new: BTreeSet<_> = packed_now.into_iter().flatten().filter(|entry| !before.contains(entry)).collect();
     if !new.is_empty() {
@@ -72,18 +72,18 @@ pub fn set_aside_new(
             let content = [id.as_slice(), b"\n"].concat();
             let _ = aside.keep(&git.join(name), &Copy::File { content, mode: 0o644 });
         }
-        done.rewritten(&path, names, without(&path, &new));
+        done.record_rewrite(&path, names, remove_packed_refs(&path, &new));
     }
 }
 
 /// Rewrites the packed refs without some, and without what they were peeled to.
-fn without(path: &Path, gone: &Obeyed) -> io::Result<()> {
+fn remove_packed_refs(path: &Path, gone: &ObeyedFiles) -> io::Result<()> {
     let text = small_file::read(path, MAX_PACKED_BYTES)?.unwrap_or_default();
     let mut is_gone = false;
     let left = text.split_inclusive(|byte| *byte == b'\n').filter(|line| {
         is_gone = match line.first() {
             Some(b'^') => is_gone,
-            _ => replaced(line).is_some_and(|entry| gone.contains(&entry)),
+            _ => parse_replacement(line).is_some_and(|entry| gone.contains(&entry)),
         };
         !is_gone
     });
@@ -91,13 +91,13 @@ fn without(path: &Path, gone: &Obeyed) -> io::Result<()> {
 }
 
 /// Replaced objects among the packed refs.
-fn packed(git: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+fn replaced_objects(git: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     let text = small_file::read(git.join(PACKED), MAX_PACKED_BYTES)?.unwrap_or_default();
-    Ok(text.split(|byte| *byte == b'\n').filter_map(replaced).collect())
+    Ok(text.split(|byte| *byte == b'\n').filter_map(parse_replacement).collect())
 }
 
 /// `ID refs/replace/ID`
-fn replaced(line: &[u8]) -> Option<(PathBuf, Vec<u8>)> {
+fn parse_replacement(line: &[u8]) -> Option<(PathBuf, Vec<u8>)> {
     let line = line.trim_ascii_end();
     let end = line.iter().position(|byte| *byte == b' ')?;
     let (id, name) = (line.get(..end)?, line.get(end + 1..)?);
@@ -158,7 +158,7 @@ mod tests {
         let (old, new) = ("1".repeat(40), "2".repeat(40));
         write(&git.join("refs/replace").join(&old), &format!("{new}\n"));
         write(&git.join("objects/info/commit-graph"), "old");
-        let before = obeyed(&git);
+        let before = obeyed_files(&git);
         // git packs what was there.
         fs::remove_file(git.join("refs/replace").join(&old)).unwrap();
         let rest = format!("# pack-refs with: peeled\n{new} refs/heads/m\n{new} refs/replace/{old}\n");
@@ -177,7 +177,7 @@ mod tests {
             fs::read_to_string(git.join(PACKED)).unwrap(),
             format!("{rest}{old} refs/tags/t\n^{new}\n")
         );
-        assert!(obeyed(&git).is_subset(&before) && !git.join("info").is_symlink(), "{done:?}");
+        assert!(obeyed_files(&git).is_subset(&before) && !git.join("info").is_symlink(), "{done:?}");
         assert!(elsewhere.join("grafts").exists(), "it is somebody else's");
         assert!(done.names.len() == 2 && !done.is_incomplete, "{done:?}");
     }

@@ -35,7 +35,7 @@ use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::plan::{Access, Kind, Mount, NodeContent, Source};
 use agentsh_sandbox::seccomp::listener::{Listener, NotifiedCall};
 use agentsh_sandbox::seccomp::{FileEffect, MissingFile};
-use agentsh_sandbox::spec::Named;
+use agentsh_sandbox::spec::NamedFile;
 use agentsh_sandbox::stubs;
 use agentsh_store::words::GuardChange;
 use agentsh_store::{Event, escape, redact};
@@ -81,7 +81,7 @@ pub(super) struct Names {
     /// Repositories among them that existed before the run.
     pub lost: Vec<Identity>,
     /// Paths that are set aside from now on when they appear.
-    pub expected: BTreeMap<PathBuf, Named>,
+    pub expected: BTreeMap<PathBuf, NamedFile>,
     /// Learns it before it happens, for the case that agentsh is killed.
     pub marker: Option<Arc<MarkerFile>>,
 }
@@ -217,8 +217,8 @@ impl Guarded {
         heard: NotifiedCall,
         owner: Owner<'_>,
     ) -> Option<NotifiedCall> {
-        if let Some(touched) = listener.touches(&heard) {
-            return self.touched(listener, heard, &touched, owner);
+        if let Some(touched) = listener.file_effect(&heard) {
+            return self.handle_file_change(listener, heard, &touched, owner);
         }
         let is_met = |name: &MissingFile| {
             name.absolute(heard.pid).is_some_and(|path| {
@@ -226,7 +226,8 @@ impl Guarded {
                 is_unheard || self.is_guarded(&path) || self.is_held(&path) || self.is_mounted(&path)
             })
         };
-        let Some(renamed) = listener.renamed(&heard, |renamed| is_met(&renamed.to) || is_met(&renamed.from))
+        let Some(renamed) =
+            listener.rename_call(&heard, |renamed| is_met(&renamed.to) || is_met(&renamed.from))
         else {
             return Some(heard);
         };
@@ -243,14 +244,14 @@ impl Guarded {
         }
         if let Some(name) = &name
             && let Some((outcome, text)) =
-                self.moved(&kept_versions(owner.0), &owner.0.facts().context.state, name)
+                self.move_repository(&kept_versions(owner.0), &owner.0.facts().context.state, name)
         {
             self.tell_lost(owner, &name.from, text);
             self.done(listener, &[(heard, name.clone())], outcome);
             return None;
         }
         if let Some(name) = name.as_ref().filter(|name| !name.is_link && self.is_mounted(&name.from)) {
-            self.refused(owner, &name.from, "");
+            self.record_refusal(owner, &name.from, "");
         }
         let Some(name) = name.filter(|name| self.is_guarded(&name.to) && !self.is_guarded(&name.from)) else {
             listener.go_on(&heard);
@@ -260,7 +261,7 @@ impl Guarded {
         match self.decide(session, &name) {
             Ok(RenameDecision::Done(text)) => {
                 if let Some(text) = text {
-                    self.tell(session, server, &name.to, GuardChange::Written, text);
+                    self.report_change(session, server, &name.to, GuardChange::Written, text);
                 }
                 self.done(listener, &[(heard, name)], Ok(()));
             }
@@ -273,7 +274,7 @@ impl Guarded {
     }
 
     /// Continues a call that changes a file. The mount refuses guarded ones, which is reported; git is stopped first.
-    fn touched(
+    fn handle_file_change(
         &self,
         listener: &Listener,
         heard: NotifiedCall,
@@ -298,7 +299,7 @@ impl Guarded {
             makes && self.names.lock().baseline.as_ref().is_some_and(|baseline| baseline.is_arrival(&path))
         };
         let is_kept = || is_guarded && !self.is_removable(heard.pid, &path, *touch);
-        if let Some(found) = self.trees.hear(heard.pid, &path, || is_kept() || is_arrival()) {
+        if let Some(found) = self.trees.note_change(heard.pid, &path, || is_kept() || is_arrival()) {
             let verb = if is_guarded { "replaced" } else { "made" };
             let mut text = format!("stopped git before it {verb} {}", self.refusal(owner, &path, ""));
             if let Some(command) = self.trees.abort_command(&path) {
@@ -310,7 +311,7 @@ impl Guarded {
                 false => "; these could not be restored: ",
             });
             text.push_str(&left.join(", "));
-            self.tell(session, server, &path, GuardChange::Refused, text);
+            self.report_change(session, server, &path, GuardChange::Refused, text);
             let _ = listener.done(&heard, Err(Errno::ACCESS));
             return None;
         }
@@ -319,7 +320,7 @@ impl Guarded {
         let state = &session.facts().context.state;
         let outcome = match is_removed {
             true => Some((Ok(()), None)),
-            false => self.removed(&kept_versions(session), state, heard.pid, &path, *touch),
+            false => self.remove_repository(&kept_versions(session), state, heard.pid, &path, *touch),
         };
         if let Some((outcome, text)) = outcome {
             self.tell_lost(owner, &path, text);
@@ -338,14 +339,14 @@ impl Guarded {
         };
         // The lookup of a missing file says nothing.
         if is_guarded && would_be_done && (!is_looked_for || !exists) {
-            self.refused(owner, &path, "");
+            self.record_refusal(owner, &path, "");
         } else if is_looked_for {
             return Some(heard);
         }
         if let Some(private) = self.private(&path) {
             let text = format!(
                 "{} is a copy inside; the original is unchanged, because git ignores it and a tool makes it again",
-                shown(session, &private)
+                display_path(session, &private)
             );
             if self.told.borrow_mut().insert(text.clone()) {
                 session.record().note(&escape::line(&text));
@@ -369,7 +370,7 @@ impl Guarded {
             Refusal::Failed(error) => error,
             Refusal::Because(detail) => {
                 if let Some((_, name)) = waiting.first() {
-                    self.refused(owner, &name.to, &detail);
+                    self.record_refusal(owner, &name.to, &detail);
                 }
                 Errno::ACCESS
             }
@@ -401,13 +402,13 @@ impl Guarded {
             Ok(()) => {
                 let text = change.old_text().unwrap_or_default();
                 let new = change.new.text().unwrap_or_default();
-                let (said, addresses) = (changed(text, new), new_addresses(text, new));
+                let (said, addresses) = (changed_variables(text, new), new_addresses(text, new));
                 self.write(session, &change, &name.to, false)?;
                 let (shown, undo) = (name.to.display(), undo(&name.to));
                 if !addresses.is_empty() {
                     session.record().note(&escape::line(&format!(
                         "the agent changed where git sends and fetches ({shown}): {}; {undo} restores it",
-                        listed(addresses)
+                        join_words(addresses)
                     )));
                 }
                 Ok(RenameDecision::Done(Some(format!(
@@ -436,13 +437,13 @@ impl Guarded {
         let mut trees = Vec::new();
         if let Some(differ) = not_harmless(old, new) {
             let own = self.names.lock().own_worktrees(above, new).filter(|_| differ.iter().all(is_worktree));
-            trees = own.ok_or_else(|| format!("it would set {}", listed(differ)))?;
+            trees = own.ok_or_else(|| format!("it would set {}", join_words(differ)))?;
         }
         if name.is_link || name.from != lock {
             return Err("only changes by git itself are written without a question".to_owned());
         }
         let mut names = self.names.lock();
-        let expected = trees.into_iter().try_for_each(|tree| names.expect(&tree, Named::tree()));
+        let expected = trees.into_iter().try_for_each(|tree| names.expect(&tree, NamedFile::tree()));
         expected.map_err(|error| format!("cannot keep what it names: {error}"))
     }
 
@@ -455,7 +456,7 @@ impl Guarded {
         with_mode: bool,
     ) -> Result<(), Refusal> {
         if !self.kept.borrow().contains(path) {
-            let keep = kept_versions(session).keep(path, &change.before());
+            let keep = kept_versions(session).keep(path, &change.old_version());
             keep.map_err(|error| Refusal::Because(format!("cannot keep what is there: {error}")))?;
             self.kept.borrow_mut().insert(path.to_owned());
         }
@@ -502,7 +503,7 @@ impl Guarded {
         }
         let answer = ask_why(owner, &path);
         let question = FileChange {
-            path: shown(session, &path),
+            path: display_path(session, &path),
             difference,
             hash: key.1.clone(),
             content: format!("sha256:{}", hex(&change.new.content)),
@@ -522,14 +523,14 @@ impl Guarded {
             let owner = (&session, server.as_ref());
             let outcome = match said {
                 Some(Ok(())) => guarded.write(&session, &change, &path, true),
-                said => Err(Refusal::Because(because(&detail, said.and_then(Result::err)))),
+                said => Err(Refusal::Because(with_reason(&detail, said.and_then(Result::err)))),
             };
             match outcome {
                 Ok(()) => {
                     let shown = path.display();
                     let text =
                         format!("{shown} was changed inside, as you approved; {} restores it", undo(&path));
-                    guarded.tell(&session, owner.1, &path, GuardChange::Written, text);
+                    guarded.report_change(&session, owner.1, &path, GuardChange::Written, text);
                     guarded.done(&listener, &waiting, Ok(()));
                 }
                 Err(refusal) => guarded.refuse(&listener, &waiting, refusal, owner),
@@ -545,9 +546,9 @@ impl Guarded {
             && !is_other
     }
 
-    fn refused(&self, owner: Owner<'_>, path: &Path, detail: &str) {
+    fn record_refusal(&self, owner: Owner<'_>, path: &Path, detail: &str) {
         let text = format!("refused to change {}", self.refusal(owner, path, detail));
-        self.tell(owner.0, owner.1, path, GuardChange::Refused, text);
+        self.report_change(owner.0, owner.1, path, GuardChange::Refused, text);
     }
 
     /// File, reason, rule, and what to do.
@@ -566,18 +567,18 @@ impl Guarded {
         if let Some(change) = offered {
             session.suggest(change);
         }
-        format!("{}{detail}: {}, by {}{change}", shown(session, path), answer.text, answer.rule)
+        format!("{}{detail}: {}, by {}{change}", display_path(session, path), answer.text, answer.rule)
     }
 
     /// A repository from before the run is known no longer.
     fn tell_lost(&self, (session, server): Owner<'_>, path: &Path, text: Option<String>) {
         let Some(text) = text else { return };
         session.record().note(&escape::line(&text));
-        self.tell(session, server, path, GuardChange::Written, text);
+        self.report_change(session, server, path, GuardChange::Written, text);
     }
 
     /// Reports once. Written changes are recorded; refusals are also shown.
-    fn tell(
+    fn report_change(
         &self,
         session: &Rc<dyn GuardSession>,
         server: Option<&ServerId>,
@@ -622,7 +623,7 @@ fn kept_versions(session: &Rc<dyn GuardSession>) -> SavedVersions {
 }
 
 /// The path as people in the project write it.
-fn shown(session: &Rc<dyn GuardSession>, path: &Path) -> String {
+fn display_path(session: &Rc<dyn GuardSession>, path: &Path) -> String {
     path.strip_prefix(&session.facts().context.project).unwrap_or(path).display().to_string()
 }
 
@@ -639,7 +640,7 @@ fn found_no_modes(change: &Change, pid: u32) -> bool {
             .is_ok_and(|words| !words.to_ascii_lowercase().windows(8).any(|word| word == b"filemode"))
 }
 
-fn because(detail: &str, reason: Option<Reason>) -> String {
+fn with_reason(detail: &str, reason: Option<Reason>) -> String {
     let said = match reason {
         Some(Reason::ApprovalDenied) => "you said no",
         Some(Reason::ApprovalTimedOut) => "nobody answered in time",
@@ -663,11 +664,11 @@ async fn nobody_waits(guarded: &Weak<Guarded>, key: &QuestionKey) {
 }
 
 /// Added and removed variables.
-fn changed(before: &str, now: &str) -> String {
+fn changed_variables(before: &str, now: &str) -> String {
     let (before, now) = (entries(before), entries(now));
     let added = now.iter().filter(|entry| !before.contains(entry)).map(ToString::to_string);
     let gone = before.iter().filter(|entry| !now.contains(entry)).map(|entry| format!("no {entry}"));
-    listed(added.chain(gone).collect())
+    join_words(added.chain(gone).collect())
 }
 
 /// Remotes that the agent adds do not count where their configuration turns up next. Only git's configuration has such lines.
@@ -689,7 +690,7 @@ fn new_addresses(before: &str, now: &str) -> Vec<String> {
     entries(now).iter().filter(|entry| is_new(entry)).map(ToString::to_string).collect()
 }
 
-fn listed(words: Vec<String>) -> String {
+fn join_words(words: Vec<String>) -> String {
     let more = words.len().saturating_sub(MAX_NAMED);
     let shown = words.into_iter().take(MAX_NAMED).map(|word| {
         let mut letters = word.chars();
@@ -715,7 +716,7 @@ mod tests {
     #[test]
     fn guard_message_is_bounded() {
         let words: Vec<String> = (0..9).map(|number| format!("{number}{}", "x".repeat(500))).collect();
-        let text = listed(words);
+        let text = join_words(words);
         assert!(text.len() < 600 && text.ends_with(" and 5 more"), "{text}");
     }
 }

@@ -90,7 +90,12 @@ impl Trees {
     }
 
     /// A process changes a path. Some: git changes a tree and meets a path that it may not have; these are its earlier changes.
-    pub fn hear(&self, pid: u32, path: &Path, is_refused: impl FnOnce() -> bool) -> Option<OriginalFiles> {
+    pub fn note_change(
+        &self,
+        pid: u32,
+        path: &Path,
+        is_refused: impl FnOnce() -> bool,
+    ) -> Option<OriginalFiles> {
         let is_at_work = self.repositories.iter().any(|git| {
             let is_in_tree = git.parent().is_some_and(|top| path.starts_with(top)) && !path.starts_with(git);
             is_in_tree && git.join("index.lock").exists()
@@ -127,7 +132,7 @@ pub fn stop(pid: u32, text: &str, found: OriginalFiles) -> Vec<String> {
     let left = left.collect();
     let process = Pid::from_raw(pid.cast_signed()).map(|pid| pidfd_open(pid, PidfdFlags::empty()));
     if let Some(Ok(process)) = process {
-        tell(process.as_fd(), text);
+        write_to_stderr(process.as_fd(), text);
         // git removes its locks on this signal.
         let _ = pidfd_send_signal(&process, Signal::TERM);
     }
@@ -150,7 +155,7 @@ fn put_back(path: &Path, copy: &Copy) -> std::io::Result<()> {
 }
 
 /// Writes to git's standard error, as far as there is room.
-fn tell(process: std::os::fd::BorrowedFd<'_>, text: &str) {
+fn write_to_stderr(process: std::os::fd::BorrowedFd<'_>, text: &str) {
     let Ok(error) = pidfd_getfd(process, 2, PidfdGetfdFlags::empty()) else { return };
     let mut polled = [PollFd::new(&error, PollFlags::OUT)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

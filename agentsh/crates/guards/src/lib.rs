@@ -21,7 +21,7 @@ mod thread;
 mod unreachable_repositories;
 
 pub use crash_recovery::recover_all;
-pub use final_check::arrived;
+pub use final_check::set_aside_message;
 pub use guarded::{Guarded, GuardedNames};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,11 +64,11 @@ pub trait GuardSession {
     /// Suggests a policy change at the end of the run.
     fn suggest(&self, change: &str);
     /// Something could not be checked, set aside or put back.
-    fn remains(&self);
+    fn note_unfinished(&self);
 }
 
 /// State before the start that is needed later.
-pub struct Before {
+pub struct StateBeforeStart {
     rules: PathRules,
     identity: Identity,
     guards: Vec<Mount>,
@@ -88,7 +88,7 @@ pub struct Before {
 /// Guards that are copied before the start; the thread copies the others.
 const MAX_COPIED_FIRST: usize = 200;
 
-impl Before {
+impl StateBeforeStart {
     /// Call before the program runs, because it may change instructions at once.
     #[must_use]
     pub fn new(facts: &Facts, spec: &SandboxSpec, layout: &Layout) -> Self {
@@ -113,7 +113,7 @@ impl Before {
             copies: thread::copies(layout.guards.iter().take(MAX_COPIED_FIRST)),
             directories: layout.instructed.iter().cloned().chain(in_place).collect(),
             instructions: changed_instructions::instructions(&instructed, &baseline, host),
-            nested: changed_instructions::nested(&below, host),
+            nested: changed_instructions::nested_instructions(&below, host),
             baseline,
             instructed,
             unprotected: None,
@@ -156,7 +156,7 @@ impl Guards {
     pub fn start(
         session: &Rc<dyn GuardSession>,
         server: Option<&ServerId>,
-        before: Before,
+        before: StateBeforeStart,
         child: &mut Child,
         cgroup: &Cgroup,
         stubs: StubFiles,
@@ -213,7 +213,7 @@ impl Guards {
                 mounted: child.mounted.take(),
                 freezer,
                 zygote: Zygote::default(),
-                closer: session.facts().context.zygote.closer(),
+                closer: session.facts().context.zygote.closing_handle(),
                 stubs: vec![stubs],
                 stop,
                 tell,
@@ -246,7 +246,7 @@ impl Guards {
                         };
                         session.record().note(&shown);
                         if what == GuardChange::NotPutBack {
-                            session.remains();
+                            session.note_unfinished();
                         }
                         let context = &session.facts().context;
                         if what == GuardChange::SetAside
@@ -273,7 +273,7 @@ impl Guards {
                     was ended"
                 );
                 session.record().note(&format!("the sandbox was ended: {why}"));
-                let layer = agentsh_sandbox::Enforcement::less(
+                let layer = agentsh_sandbox::Enforcement::weakened(
                     "guards",
                     "watched while it runs",
                     "at the start",

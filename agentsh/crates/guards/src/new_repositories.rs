@@ -62,7 +62,7 @@ impl NewRepositoryWatcher {
     }
 
     /// Handles an event.
-    pub fn hear(&mut self, path: &Path, names: Option<&mut Names>, host: &RealHost) {
+    pub fn handle_event(&mut self, path: &Path, names: Option<&mut Names>, host: &RealHost) {
         if self.since.is_empty() {
             return;
         }
@@ -83,7 +83,7 @@ impl NewRepositoryWatcher {
     }
 
     #[must_use]
-    pub fn due(&self) -> Option<Instant> {
+    pub fn next_deadline(&self) -> Option<Instant> {
         self.due
     }
 

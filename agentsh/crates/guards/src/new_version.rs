@@ -118,8 +118,8 @@ impl Change {
     /// [`Refusal::Not`] also if the caller could not rename it, or sees another file.
     pub fn read(name: &NewName) -> Result<Self, Refusal> {
         let NewName { pid, from, to, only_new, is_link } = name;
-        let (directory, _) = seen(*pid, to)?;
-        let (beside, inside) = seen(*pid, from)?;
+        let (directory, _) = open_both_views(*pid, to)?;
+        let (beside, inside) = open_both_views(*pid, from)?;
         // A read-only file is not moved away.
         let flags = rustix::fs::fstatvfs(&inside)?.f_flag;
         if flags.contains(StatVfsMountFlags::RDONLY) && !is_link {
@@ -161,12 +161,12 @@ impl Change {
     /// # Errors
     /// Why it cannot be shown.
     pub fn difference(&self) -> Result<Option<String>, String> {
-        let mut text = difference::around(self.old_text()?, self.new.text()?);
+        let mut text = difference::lines_with_context(self.old_text()?, self.new.text()?);
         let mode = self.old.as_ref().map_or(0o644, |old| old.mode);
         if mode != self.new.mode {
             text.push_str(&format!("mode {mode:o} -> {:o}\n", self.new.mode));
         }
-        let text = redact::whole(&text);
+        let text = redact::redact_text(&text);
         match text.len() {
             0 if self.old.is_none() => Ok(Some("an empty file\n".to_owned())),
             0 => Ok(None),
@@ -192,7 +192,7 @@ impl Change {
 
     /// The old version.
     #[must_use]
-    pub fn before(&self) -> Copy {
+    pub fn old_version(&self) -> Copy {
         self.old.as_ref().map_or(Copy::Absent, Version::copy)
     }
 
@@ -260,7 +260,7 @@ fn key(file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
 }
 
 /// A directory as the host and as a process sees it; [`Refusal::Not`] if they differ.
-pub(super) fn seen(pid: u32, path: &Path) -> Result<(OwnedFd, OwnedFd), Refusal> {
+pub(super) fn open_both_views(pid: u32, path: &Path) -> Result<(OwnedFd, OwnedFd), Refusal> {
     let above = path.parent().ok_or(Refusal::Not)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     let root = rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags | OFlags::CLOEXEC, Mode::empty())?;
@@ -280,7 +280,7 @@ pub(super) fn seen(pid: u32, path: &Path) -> Result<(OwnedFd, OwnedFd), Refusal>
 /// Whether a process sees the host's file at a path, or none, in a directory that is not read-only.
 #[must_use]
 pub fn may_write(pid: u32, path: &Path) -> bool {
-    let Ok((outside, inside)) = seen(pid, path) else { return false };
+    let Ok((outside, inside)) = open_both_views(pid, path) else { return false };
     let (Some(name), Ok(mounted)) = (path.file_name(), rustix::fs::fstatvfs(&inside)) else { return false };
     let at = |directory: &OwnedFd| {
         let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);

@@ -10,15 +10,15 @@ use rustix::fs::{AtFlags, RenameFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::guarded::{Guarded, Names};
-use super::new_version::{NewName, seen};
+use super::new_version::{NewName, open_both_views};
 use agentsh_base::proc_file;
 use agentsh_host::copies::{self, Copy};
 use agentsh_host::undo::SavedVersions;
 use agentsh_policy::builtin_paths::{GIT_BARE, GIT_COMMON, GIT_OBEYED, OTHER_REPOSITORIES};
 use agentsh_sandbox::git_config::{GitConfig, parse};
-use agentsh_sandbox::host::{Host, RealHost, plain, repository_names};
+use agentsh_sandbox::host::{Host, RealHost, normalised_path, repository_names};
 use agentsh_sandbox::seccomp::FileEffect;
-use agentsh_sandbox::spec::{Named, NamedKind};
+use agentsh_sandbox::spec::{NamedFile, NamedKind};
 use agentsh_sandbox::stubs;
 
 impl Names {
@@ -28,12 +28,12 @@ impl Names {
         let Some(entry) = path.ancestors().find(|above| self.repositories.contains(*above)) else {
             return self.held.contains(path).then_some(None);
         };
-        let is_new = self.baseline.as_ref().is_some_and(|baseline| !baseline.holds(entry));
+        let is_new = self.baseline.as_ref().is_some_and(|baseline| !baseline.existed_before(entry));
         is_new.then(|| Some(entry.to_owned()))
     }
 
     /// The repository around a path, if it existed before the run and is not that of a writable directory itself.
-    fn nested(&self, path: &Path) -> Option<PathBuf> {
+    fn repository_around(&self, path: &Path) -> Option<PathBuf> {
         self.baseline.as_ref()?;
         let entry = path.ancestors().find(|above| self.repositories.contains(*above))?;
         self.before.get(entry)?;
@@ -54,14 +54,15 @@ impl Names {
             return None;
         }
         let mut entries = path.ancestors().skip(1).map(|above| above.join(".git"));
-        entries.find(|entry| self.before.contains(entry)).and_then(|entry| self.nested(&entry))
+        entries.find(|entry| self.before.contains(entry)).and_then(|entry| self.repository_around(&entry))
     }
 
     /// Whether it is the `.git` file of a submodule whose configuration says nothing that runs. Git looks from its working tree for
     /// what it runs, wherever that is.
     fn is_pointer(&self, path: &Path) -> bool {
         let host = RealHost::default();
-        let git = self.nested(path).filter(|entry| entry == path).and_then(|_| host.git_directory(path));
+        let git =
+            self.repository_around(path).filter(|entry| entry == path).and_then(|_| host.git_directory(path));
         let says_nothing = |name: &str, git: &Path| {
             host.git_config(&git.join(name))
                 .is_none_or(|said| GitConfig { worktrees: Vec::new(), ..said } == GitConfig::default())
@@ -77,7 +78,7 @@ impl Names {
     pub(super) fn own_worktrees(&self, git: &Path, text: &str) -> Option<Vec<PathBuf>> {
         let said = parse(text);
         let own = |named: &String| {
-            let tree = plain(&git.join(named));
+            let tree = normalised_path(&git.join(named));
             let is_own = tree.canonicalize().is_ok_and(|real| real == tree)
                 && self.tops.iter().any(|top| tree.starts_with(top))
                 && RealHost::default().git_directory(&tree.join(".git")).as_deref() == Some(git);
@@ -91,7 +92,7 @@ impl Names {
     ///
     /// # Errors
     /// When a later run would not know it.
-    pub(super) fn expect(&mut self, path: &Path, named: Named) -> io::Result<()> {
+    pub(super) fn expect(&mut self, path: &Path, named: NamedFile) -> io::Result<()> {
         self.marker.as_ref().ok_or(io::ErrorKind::NotFound)?.expect(path, &named)?;
         self.expected.insert(path.to_owned(), named);
         Ok(())
@@ -102,8 +103,13 @@ impl Names {
     ///
     /// # Errors
     /// When they cannot be kept; the repository stays known.
-    fn lose(&mut self, entry: &Path, aside: &SavedVersions, state: &Path) -> io::Result<Option<String>> {
-        let Some(known) = self.baseline.as_ref().and_then(|baseline| baseline.known(entry)) else {
+    fn record_lost_guard(
+        &mut self,
+        entry: &Path,
+        aside: &SavedVersions,
+        state: &Path,
+    ) -> io::Result<Option<String>> {
+        let Some(known) = self.baseline.as_ref().and_then(|baseline| baseline.known_identity(entry)) else {
             return Ok(None);
         };
         for guard in self.files.iter().chain(&self.directories).filter(|guard| guard.starts_with(entry)) {
@@ -144,10 +150,10 @@ impl Guarded {
         if !is_there {
             return None;
         }
-        let (above, inside) = seen(pid, path).ok()?;
+        let (above, inside) = open_both_views(pid, path).ok()?;
         let names = self.names.lock();
         let is_removable = |entry: &PathBuf| is_part(entry, path) && is_written(pid, entry);
-        let nested = || names.nested(path).filter(is_removable).map(Some);
+        let nested = || names.repository_around(path).filter(is_removable).map(Some);
         let tree = || names.tree_around(path).filter(|entry| is_written(pid, entry)).map(Some);
         let is_place = || names.held_before.contains(path) && !names.tops.contains(path);
         let around = names.made_inside(path).or_else(nested).or_else(tree);
@@ -160,7 +166,7 @@ impl Guarded {
     }
 
     /// Removes it. A repository from before the run counts as new from then on; the text says what was removed first.
-    pub(super) fn removed(
+    pub(super) fn remove_repository(
         &self,
         aside: &SavedVersions,
         state: &Path,
@@ -180,7 +186,8 @@ impl Guarded {
         let guards = names.files.iter().chain(&names.directories);
         lost.extend(guards.filter(|guard| guard.starts_with(path)).cloned());
         // What cannot be kept is not removed.
-        let text = entry.as_deref().map_or(Ok(None), |entry| names.lose(entry, aside, state)).ok()?;
+        let text =
+            entry.as_deref().map_or(Ok(None), |entry| names.record_lost_guard(entry, aside, state)).ok()?;
         // A guard of the repository's own goes with it. Others may name any other, and obey what comes back at its path.
         let is_named =
             |guard: &Path| names.baseline.as_ref().is_some_and(|baseline| baseline.is_named(guard));
@@ -192,7 +199,7 @@ impl Guarded {
                 aside.keep_users(&guard, &Copy::of_own(&guard)).ok()?;
             }
             let why = "a guarded file was there, which was removed inside".to_owned();
-            names.expect(&guard, Named { kind: NamedKind::Directory, why }).ok()?;
+            names.expect(&guard, NamedFile { kind: NamedKind::Directory, why }).ok()?;
         }
         if touch == FileEffect::RemovesDirectory && is_private {
             // The whole copy inside is gone.
@@ -218,7 +225,7 @@ impl Guarded {
 
     /// Moves a new repository, or a directory whose other guards are `.git` files of submodules: they may be written then, as by
     /// `git mv`. None: the kernel decides.
-    pub(super) fn moved(
+    pub(super) fn move_repository(
         &self,
         aside: &SavedVersions,
         state: &Path,
@@ -229,8 +236,8 @@ impl Guarded {
         if *is_link || !is_there || self.is_guarded(to) {
             return None;
         }
-        let (beside, beside_inside) = seen(*pid, from).ok()?;
-        let (above, above_inside) = seen(*pid, to).ok()?;
+        let (beside, beside_inside) = open_both_views(*pid, from).ok()?;
+        let (above, above_inside) = open_both_views(*pid, to).ok()?;
         if rustix::fs::fstatvfs(&above_inside).ok()?.f_flag.contains(StatVfsMountFlags::RDONLY) {
             return None;
         }
@@ -246,7 +253,8 @@ impl Guarded {
         {
             return None;
         }
-        let texts: io::Result<Vec<_>> = known.iter().map(|guard| names.lose(guard, aside, state)).collect();
+        let texts: io::Result<Vec<_>> =
+            known.iter().map(|guard| names.record_lost_guard(guard, aside, state)).collect();
         let text = texts.ok()?.into_iter().flatten().next();
         let now = |path: &Path| Some(to.iter().chain(path.strip_prefix(from).ok()?).collect::<PathBuf>());
         // The target may be a mount point inside.
@@ -305,7 +313,8 @@ fn is_part(entry: &Path, path: &Path) -> bool {
 /// Whether a repository is in a directory that a process sees as writable.
 fn is_written(pid: u32, entry: &Path) -> bool {
     let inner = if entry.is_dir() { entry.join("HEAD") } else { entry.to_owned() };
-    let mounted = seen(pid, &inner).ok().and_then(|(_, inside)| rustix::fs::fstatvfs(&inside).ok());
+    let mounted =
+        open_both_views(pid, &inner).ok().and_then(|(_, inside)| rustix::fs::fstatvfs(&inside).ok());
     mounted.is_some_and(|mounted| !mounted.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
@@ -341,11 +350,11 @@ mod tests {
         (names.baseline, names.marker) = (Some(baseline), Some(marker.file.clone()));
         // What cannot be written stays known.
         std::fs::rename(state.join("unfinished"), state.join("away")).unwrap();
-        assert!(names.lose(&git, &aside, &state).is_err());
-        assert!(names.baseline.as_ref().unwrap().holds(&git) && names.lost.is_empty());
+        assert!(names.record_lost_guard(&git, &aside, &state).is_err());
+        assert!(names.baseline.as_ref().unwrap().existed_before(&git) && names.lost.is_empty());
         std::fs::rename(state.join("away"), state.join("unfinished")).unwrap();
-        assert!(names.lose(&git, &aside, &state).unwrap().is_some());
+        assert!(names.record_lost_guard(&git, &aside, &state).unwrap().is_some());
         assert!(!marker.file.knows(&git));
-        assert!(names.lose(&git, &aside, &state).unwrap().is_none());
+        assert!(names.record_lost_guard(&git, &aside, &state).unwrap().is_none());
     }
 }

@@ -91,8 +91,12 @@ impl Watch {
         loop {
             let now = Instant::now();
             rests_until = rests_until.filter(|until| *until > now);
-            let wake =
-                [rests_until, self.new_repository_watcher.due(), self.look_again, (!is_armed).then_some(now)];
+            let wake = [
+                rests_until,
+                self.new_repository_watcher.next_deadline(),
+                self.look_again,
+                (!is_armed).then_some(now),
+            ];
             let wait = wake.into_iter().flatten().min().map(|until| until.saturating_duration_since(now));
             let (has_ended, has_names, lost) = self.wait(wait, rests_until.is_none());
             if has_ended {
@@ -100,7 +104,7 @@ impl Watch {
             }
             let mut matters = lost;
             if has_names {
-                matters |= self.hear();
+                matters |= self.read_events();
                 rests_until = Some(Instant::now() + IDLE_PAUSE);
             }
             if self.look_again.is_some_and(|due| due <= Instant::now()) {
@@ -124,10 +128,14 @@ impl Watch {
     }
 
     fn finish(mut self) {
-        self.hear();
-        for path in self.lost().unwrap_or_default() {
-            if let Err(why) = self.settle(&path, false) {
-                self.say(&path, GuardChange::NotPutBack, format!("cannot restore the guarded files: {why}"));
+        self.read_events();
+        for path in self.lost_guards().unwrap_or_default() {
+            if let Err(why) = self.judge_replacement(&path, false) {
+                self.report_change(
+                    &path,
+                    GuardChange::NotPutBack,
+                    format!("cannot restore the guarded files: {why}"),
+                );
             }
         }
         let Self { copies, removed, tell, closer, names, namespaces, mounted, unfinished, check, .. } = self;
@@ -148,7 +156,7 @@ impl Watch {
             "agentsh ended the sandbox: files that the host replaced could not be guarded again: \
         {why}"
         );
-        self.say(&self.rules.project.clone(), GuardChange::Ended, text);
+        self.report_change(&self.rules.project.clone(), GuardChange::Ended, text);
         spawn::kill(self.sandbox.as_fd());
         self.freezer.thaw();
     }
@@ -198,13 +206,13 @@ impl Watch {
         for entry in taken {
             // Not only at the end: the user may start agentsh there before.
             self.check.note_remotes(repositories::addresses_in(&entry), &mut |path, what, text| {
-                self.say(path, what, text)
+                self.report_change(path, what, text)
             });
             let done = disarm_new::disarm(&entry, self.search(), &self.check.aside);
             disarm_new::renew(&entry, self.search());
             if !done.names.is_empty() {
                 let (what, text) = set_aside(&entry, &done, &self.check.baseline);
-                self.say(&entry, what, text);
+                self.report_change(&entry, what, text);
             }
         }
     }
@@ -236,7 +244,7 @@ impl Watch {
         self.wait(Some(Duration::ZERO), false).0
     }
 
-    fn say(&self, path: &Path, what: GuardChange, text: String) {
+    fn report_change(&self, path: &Path, what: GuardChange, text: String) {
         GuardNotice::send(&self.tell, path, what, text);
     }
 }

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
 
 use agentsh_agents::Kind;
-use agentsh_agents::project::{ProjectAgentConfig, look};
+use agentsh_agents::project::{ProjectAgentConfig, scan_project};
 use agentsh_store::escape;
 
 use super::files;
@@ -22,11 +22,11 @@ const NAME: &str = "brought.json";
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Compares with the last start, and reports what is new.
-pub fn tell(facts: &Facts, record: &Record, kind: Kind) {
+pub fn report_changes(facts: &Facts, record: &Record, kind: Kind) {
     if kind.is_unknown() {
         return;
     }
-    let brings = look(&facts.context.project, MAX_COUNT);
+    let brings = scan_project(&facts.context.project, MAX_COUNT);
     let now: BTreeMap<String, String> = brings
         .files
         .iter()

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use agentsh_agents::{Access as StateAccess, HomeState, InjectedFile, Kind, Launch, StateKind};
-use agentsh_guards::arrived;
+use agentsh_guards::set_aside_message;
 use agentsh_host::copies::{Copy, write_anew};
 use agentsh_host::undo::SavedVersions;
 use agentsh_host::{Facts, Record, grants};
@@ -67,7 +67,7 @@ pub fn contribution(facts: &Facts, kind: Kind, launch: &Launch) -> std::io::Resu
             }
         }
     }
-    let part = Contribution::new(Feature::AgentHome).owning(own);
+    let part = Contribution::new(Feature::AgentHome).with_own_files(own);
     Ok(Contribution { files, elsewhere: moved, ..part })
 }
 
@@ -253,7 +253,7 @@ pub fn finish(facts: &Facts, record: &Record, kind: Kind, launch: &Launch, own: 
             let kept = SavedVersions::new(&facts.context.state, &facts.id.to_string())
                 .keep(&path, &Copy::of(&entry.path()));
             let text = match kept {
-                Ok(()) => arrived(&shown(&facts.context.project, &path), &path, None),
+                Ok(()) => set_aside_message(&display_path(&facts.context.project, &path), &path, None),
                 Err(error) => format!("cannot keep {}, which was created inside: {error}", path.display()),
             };
             record.note(&escape::line(&text));
@@ -295,7 +295,7 @@ pub fn file_of_run(facts: &Facts, kind: Kind, launch: &Launch, path: &Path) -> O
     Some(copies(facts, kind).join(name).join(path.strip_prefix(directory).ok()?))
 }
 
-fn shown(project: &Path, path: &Path) -> String {
+fn display_path(project: &Path, path: &Path) -> String {
     path.strip_prefix(project).unwrap_or(path).display().to_string()
 }
 

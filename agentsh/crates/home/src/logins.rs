@@ -116,7 +116,7 @@ impl Login {
         let is_new_outside = outside != self.outside;
         let mut result = Ok(());
         if inside != self.inside {
-            match renewed(&outside, &inside) {
+            match renewed_login(&outside, &inside) {
                 Some(next) if next == outside => {}
                 Some(_) => match self.write_back(facts, &inside) {
                     Ok(()) => outside = users(&self.path, &self.own).unwrap_or(outside),
@@ -145,7 +145,7 @@ impl Login {
         }
         remember::merge(facts, &self.path, Format::Json, |document| {
             let outside = own_members(document.clone(), &self.own).unwrap_or_default();
-            let next = renewed(&outside, inside).unwrap_or(outside);
+            let next = renewed_login(&outside, inside).unwrap_or(outside);
             next.into_iter().map(|(name, value)| (vec![name], value)).collect()
         })
     }
@@ -182,7 +182,10 @@ fn write_in_place(copy: &Path, document: &Map<String, Value>) -> std::io::Result
 
 /// The login outside after its renewal inside. Only tokens and times differ; a renewal that is older than what is there changes
 /// nothing, and neither does anything else without a new token. None: it is another account, or none.
-pub(super) fn renewed(old: &Map<String, Value>, new: &Map<String, Value>) -> Option<Map<String, Value>> {
+pub(super) fn renewed_login(
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+) -> Option<Map<String, Value>> {
     let mut found = Differences::default();
     let next = found.object(old, new);
     match found {
@@ -299,12 +302,12 @@ mod tests {
             (map(json!({"claudeAiOauth": {"accessToken": "two"}})), None),
             (map(json!({})), None),
         ] {
-            assert_eq!(renewed(&old, &now).as_ref(), expected, "{now:?}");
+            assert_eq!(renewed_login(&old, &now).as_ref(), expected, "{now:?}");
         }
         // Added members are not copied back.
         let mut more = new.clone();
         more.insert("mcpOAuth".to_owned(), json!({"x": {"accessToken": "t"}}));
-        assert_eq!(renewed(&old, &more).as_ref(), Some(&new));
+        assert_eq!(renewed_login(&old, &more).as_ref(), Some(&new));
         let codex = |account: &str, token: &str, at: &str| {
             map(
                 json!({"OPENAI_API_KEY": null, "tokens": {"id_token": "i", "access_token": token, "refresh_token": "r",
@@ -313,16 +316,16 @@ mod tests {
         };
         let old = codex("a", "one", "2026-01-02T03:04:05.123Z");
         let new = codex("a", "two", "2026-01-02T03:04:06.5Z");
-        assert_eq!(renewed(&old, &new).as_ref(), Some(&new));
-        assert_eq!(renewed(&new, &old).as_ref(), Some(&new));
-        assert_eq!(renewed(&old, &codex("b", "two", "2026-01-02T03:04:06.5Z")), None);
+        assert_eq!(renewed_login(&old, &new).as_ref(), Some(&new));
+        assert_eq!(renewed_login(&new, &old).as_ref(), Some(&new));
+        assert_eq!(renewed_login(&old, &codex("b", "two", "2026-01-02T03:04:06.5Z")), None);
         let mut keyed = old.clone();
         keyed.insert("OPENAI_API_KEY".to_owned(), json!("sk-other"));
-        assert_eq!(renewed(&old, &keyed).as_ref(), Some(&old));
+        assert_eq!(renewed_login(&old, &keyed).as_ref(), Some(&old));
         // The place that gets the token, and a key.
         let qwen = |token: &str, place: &str| map(json!({"access_token": token, "resource_url": place}));
-        assert_eq!(renewed(&qwen("one", "a"), &qwen("two", "evil")), None);
+        assert_eq!(renewed_login(&qwen("one", "a"), &qwen("two", "evil")), None);
         let key = |key: &str| map(json!({"openai": {"type": "api", "key": key}}));
-        assert_eq!(renewed(&key("k"), &key("other")), Some(key("k")));
+        assert_eq!(renewed_login(&key("k"), &key("other")), Some(key("k")));
     }
 }

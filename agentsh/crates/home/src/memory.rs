@@ -49,7 +49,7 @@ impl MemoryState {
     }
 
     /// After the agent's end.
-    pub fn tell(&self, facts: &Facts, record: &Record, kind: Kind) {
+    pub fn report_changes(&self, facts: &Facts, record: &Record, kind: Kind) {
         let kept = SavedVersions::new(&facts.context.state, &facts.id.to_string());
         // Names in it are escaped.
         let say = |path: &Path, text: String| {

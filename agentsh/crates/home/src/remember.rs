@@ -58,7 +58,7 @@ pub fn give(facts: &Facts, kind: Kind, launch: &mut Launch) -> RememberedFiles {
         };
         let of_user = read(remembered.format, &text).unwrap_or(Value::Null);
         // A choice that the user's own file makes wins over one that was made inside.
-        let is_chosen = |key: &&Key| key.shape == Shape::Word && at(&of_user, &key.at).is_some();
+        let is_chosen = |key: &&Key| key.shape == Shape::Word && value_at(&of_user, &key.at).is_some();
         let changes: Changes = remembered
             .keys
             .iter()
@@ -103,12 +103,13 @@ pub fn keep(
             None => inside.and_then(|inside| content_inside(facts, inside, path)),
         };
         let Some(now) = text.and_then(|text| read(*format, &text)) else { continue };
-        let changed = |key: &&Key| at(&now, &key.at).is_some_and(|value| at(was, &key.at) != Some(value));
+        let changed =
+            |key: &&Key| value_at(&now, &key.at).is_some_and(|value| value_at(was, &key.at) != Some(value));
         let changes: Vec<(&Key, Value)> = remembered
             .keys
             .iter()
             .filter(changed)
-            .filter_map(|key| Some((key, fitting(at(&now, &key.at)?, key.shape)?)))
+            .filter_map(|key| Some((key, fitting(value_at(&now, &key.at)?, key.shape)?)))
             .collect();
         let (back, own): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(key, _)| key.opens_nothing);
         if !own.is_empty() {
@@ -123,7 +124,7 @@ pub fn keep(
                 _ => true,
             };
             let of_key = |(key, value): &(&Key, Value)| {
-                (key.at.clone(), grown(value, at(document, &key.at), key.shape))
+                (key.at.clone(), advanced_counter(value, value_at(document, &key.at), key.shape))
             };
             back.iter().filter(is_member).map(of_key).collect()
         };
@@ -226,7 +227,7 @@ pub(super) fn merge(
         let document =
             if text.trim().is_empty() { Value::Null } else { read(format, &text).ok_or_else(bad)? };
         let mut changes = changes(&document);
-        changes.retain(|(key, value)| at(&document, key) != Some(value));
+        changes.retain(|(key, value)| value_at(&document, key) != Some(value));
         if changes.is_empty() {
             return Ok(());
         }
@@ -289,7 +290,7 @@ fn set(format: Format, text: &str, changes: &Changes) -> Option<String> {
     }
 }
 
-fn at<'v>(document: &'v Value, steps: &[String]) -> Option<&'v Value> {
+fn value_at<'v>(document: &'v Value, steps: &[String]) -> Option<&'v Value> {
     steps.iter().try_fold(document, |value, step| value.get(step))
 }
 
@@ -324,7 +325,7 @@ fn fitting(value: &Value, shape: Shape) -> Option<Value> {
 }
 
 /// Another process may have advanced the counter.
-fn grown(value: &Value, now: Option<&Value>, shape: Shape) -> Value {
+fn advanced_counter(value: &Value, now: Option<&Value>, shape: Shape) -> Value {
     let larger = |value: &Value, now: Option<&Value>| {
         let now = now.and_then(Value::as_u64).unwrap_or(0);
         if value.as_u64() < Some(now) { now.into() } else { value.clone() }

@@ -21,7 +21,7 @@ use agentsh_base::{small_file, users_files};
 
 const FILES: &str = "users-files";
 const MAX_FILES: usize = 200;
-const RUNS: &str = "writers";
+const WRITERS_DIRECTORY: &str = "writers";
 /// Size limit of each of these lists. The older half of the second is dropped.
 const MAX_BYTES: u64 = 256 << 10;
 /// The kernel's time of a change may lag behind the clock by this much; it is never ahead of it.
@@ -98,7 +98,7 @@ pub fn remember(state: &Path, path: &Path, what: &str, content: &[u8]) -> io::Re
 }
 
 /// All of them, with what they are.
-pub(super) fn known(state: &Path) -> impl Iterator<Item = (PathBuf, String)> {
+pub(super) fn accepted_files(state: &Path) -> impl Iterator<Item = (PathBuf, String)> {
     load(state).into_iter().map(|(path, known)| (path, known.what))
 }
 
@@ -137,7 +137,7 @@ pub fn ended(state: &Path, id: &str) -> io::Result<()> {
     if list.metadata()?.len() <= MAX_BYTES / 2 {
         return Ok(());
     }
-    let path = state.join(RUNS);
+    let path = state.join(WRITERS_DIRECTORY);
     let text = small_file::text(&path, MAX_BYTES).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let newer = lines.get(lines.len() / 2..).unwrap_or_default().join("\n") + "\n";
@@ -150,7 +150,8 @@ fn nanoseconds(time: SystemTime) -> u64 {
 }
 
 fn append(state: &Path, line: &Line) -> io::Result<File> {
-    let mut list = File::options().append(true).create(true).mode(0o600).open(state.join(RUNS))?;
+    let mut list =
+        File::options().append(true).create(true).mode(0o600).open(state.join(WRITERS_DIRECTORY))?;
     let mut text = serde_json::to_vec(line).map_err(io::Error::other)?;
     text.push(b'\n');
     list.write_all(&text)?;
@@ -159,7 +160,7 @@ fn append(state: &Path, line: &Line) -> io::Result<File> {
 
 /// The directory in which a sandbox could write a file when it was changed last.
 pub(super) fn written_in(state: &Path, path: &Path) -> Option<PathBuf> {
-    let text = small_file::text(state.join(RUNS), MAX_BYTES)?;
+    let text = small_file::text(state.join(WRITERS_DIRECTORY), MAX_BYTES)?;
     let real = path.canonicalize().ok()?;
     let changed = [path.symlink_metadata(), real.metadata()].into_iter().flatten();
     let changed = changed.map(|found| FileKey::from(&found).ctime_ns).max()?;

@@ -27,7 +27,7 @@ impl Address {
         };
         let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
         let hosts = authority.rsplit('@').next().unwrap_or_default();
-        hosts.split(',').filter_map(|host| one(host, port)).collect()
+        hosts.split(',').filter_map(|host| parse_address(host, port)).collect()
     }
 
     #[must_use]
@@ -36,7 +36,7 @@ impl Address {
     }
 }
 
-fn one(text: &str, port: u16) -> Option<Address> {
+fn parse_address(text: &str, port: u16) -> Option<Address> {
     let (host, written) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']')?;

@@ -8,10 +8,10 @@ use std::sync::{Mutex, OnceLock};
 use agentsh_base::real_paths::RealPaths;
 use agentsh_policy::PathContext;
 use agentsh_sandbox::cgroup::Hierarchies;
-use agentsh_sandbox::host::{RealHost, plain};
+use agentsh_sandbox::host::{RealHost, normalised_path};
 use agentsh_sandbox::idmap::IdMaps;
 use agentsh_sandbox::plan::{FileKey, Identity};
-use agentsh_sandbox::spec::Named;
+use agentsh_sandbox::spec::NamedFile;
 use agentsh_sandbox::{Enforcement, State, Tier, Zygote};
 
 use super::accepted_files;
@@ -85,7 +85,7 @@ pub struct Context {
     /// Directories of PATH in which no sandbox may write, once they were asked for.
     pub(super) usable_path: OnceLock<Vec<Usable>>,
     /// The files that the user's configurations name, once they were read.
-    pub(super) named_files: OnceLock<BTreeMap<PathBuf, Named>>,
+    pub(super) named_files: OnceLock<BTreeMap<PathBuf, NamedFile>>,
     pub(super) runtime: OnceLock<PathBuf>,
     /// What the configuration of the project's repository names, once it was read.
     pub(super) repository_config: OnceLock<RepositoryConfig>,
@@ -127,7 +127,7 @@ impl Context {
     /// # Errors
     /// When there is no home or no directory that may be a project.
     pub fn find() -> Result<Self, ContextError> {
-        let context = Self::look()?;
+        let context = Self::detect()?;
         check_project(&context.project, &context.home)?;
         Ok(context)
     }
@@ -138,7 +138,7 @@ impl Context {
     /// # Errors
     /// When there is no home or no current directory.
     pub fn find_for_server() -> Result<(Self, bool), ContextError> {
-        let mut context = Self::look()?;
+        let mut context = Self::detect()?;
         let shown = check_project(&context.project, &context.home).is_ok();
         if !shown {
             context.project = PathBuf::from(NO_PROJECT);
@@ -156,7 +156,7 @@ impl Context {
         Self { tier, identity, idmaps: None, notes: Vec::new(), ..self }
     }
 
-    fn look() -> Result<Self, ContextError> {
+    fn detect() -> Result<Self, ContextError> {
         let (mut env, mut env_bytes) = (BTreeMap::new(), BTreeMap::new());
         for (name, value) in std::env::vars_os() {
             // No rule can say a name that is not UTF-8.
@@ -231,7 +231,7 @@ fn without_parent_parts(env: &mut BTreeMap<String, String>) {
         let path = Path::new(value.as_str());
         let is_base = name.starts_with("XDG_") && name.ends_with("_HOME") && path.is_absolute();
         if is_base && path.iter().any(|part| part == "..") {
-            *value = plain(path).to_string_lossy().into_owned();
+            *value = normalised_path(path).to_string_lossy().into_owned();
         }
     }
 }
@@ -275,7 +275,8 @@ pub fn without_shims(env: &mut BTreeMap<String, String>) {
     else {
         return;
     };
-    if let Ok(rest) = std::env::join_paths(std::env::split_paths(&path).filter(|entry| plain(entry) != shims))
+    if let Ok(rest) =
+        std::env::join_paths(std::env::split_paths(&path).filter(|entry| normalised_path(entry) != shims))
     {
         *path = rest.to_string_lossy().into_owned();
     }
@@ -357,7 +358,7 @@ fn id_maps(identity: Identity) -> (Option<IdMaps>, Vec<Enforcement>) {
         Err(error) => {
             let why =
                 format!("{error}: inside, files of root seem to belong to another user and may be read-only");
-            (None, vec![Enforcement::less("id map", "id-mapped mounts", "none", State::Degraded, why)])
+            (None, vec![Enforcement::weakened("id map", "id-mapped mounts", "none", State::Degraded, why)])
         }
     }
 }

@@ -66,7 +66,7 @@ impl Copy {
                 None => DirectoryEntry::of(path),
             };
             last = entry.as_ref().ok().and_then(|entry| Some((path.parent()?, Rc::clone(&entry.directory))));
-            (path.to_owned(), Self::read(path, entry).own())
+            (path.to_owned(), Self::read(path, entry).without_unreachable())
         };
         paths.map(copy).collect()
     }
@@ -87,7 +87,7 @@ impl Copy {
     /// Like [`Self::of`], but a file that only a link leads to counts as absent.
     #[must_use]
     pub fn of_own(path: &Path) -> Self {
-        Self::of(path).own()
+        Self::of(path).without_unreachable()
     }
 
     /// What a program finds at a path that follows links.
@@ -96,7 +96,7 @@ impl Copy {
         path.canonicalize().map_or(Self::Absent, |real| Self::of_own(&real))
     }
 
-    fn own(self) -> Self {
+    fn without_unreachable(self) -> Self {
         match self {
             Self::Unreachable { .. } => Self::Absent,
             copy => copy,

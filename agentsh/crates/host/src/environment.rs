@@ -12,7 +12,11 @@ use super::context::DEFAULT_PATH;
 /// The `env` block of a server's own configuration. It names its variables one by one, which is as good as a listing when
 /// the user wrote it; a block that came with the project may not say what programs load.
 #[must_use]
-pub fn declared(block: &BTreeMap<String, String>, policy: &EnvPolicy, from_user: bool) -> Vec<EnvChange> {
+pub fn declared_variables(
+    block: &BTreeMap<String, String>,
+    policy: &EnvPolicy,
+    from_user: bool,
+) -> Vec<EnvChange> {
     let listed = |name: &String| policy.allow.iter().any(|entry| entry.value == *name);
     let passes = |name: &String| from_user || listed(name) || !env::is_loader(name);
     let block = block.iter().filter(|(name, _)| passes(name));

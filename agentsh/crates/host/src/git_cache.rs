@@ -59,14 +59,14 @@ impl<'a> GitCache<'a> {
 
     /// The last answer, where it would be the same now.
     #[must_use]
-    pub fn kept(&self) -> Option<Settings> {
+    pub fn cached_settings(&self) -> Option<Settings> {
         let text = self.may_be_kept.then(|| small_file::read(&self.file, MAX_BYTES).ok()).flatten()??;
         let kept: CachedAnswer = serde_json::from_slice(&text).ok()?;
-        let is_same = kept.surroundings == self.surroundings()
+        let is_same = kept.surroundings == self.environment_key()
             && kept.read.first().is_some_and(|(program, _)| program == self.program)
             && kept.read.iter().all(|(path, key)| match self.host.is_missing(path) {
                 true => key.is_none(),
-                false => look(path).is_some_and(|now| now == *key),
+                false => file_key(path).is_some_and(|now| now == *key),
             });
         is_same.then_some(kept.said)
     }
@@ -88,12 +88,13 @@ impl<'a> GitCache<'a> {
         if !said.iter().all(|(scope, _)| named(scope)) {
             return;
         }
-        let read: Option<Vec<_>> = paths.into_iter().map(|path| Some((path.clone(), look(&path)?))).collect();
+        let read: Option<Vec<_>> =
+            paths.into_iter().map(|path| Some((path.clone(), file_key(&path)?))).collect();
         let now = SystemTime::now();
         let is_settled = |(_, key): &(PathBuf, Option<FileKey>)| key.is_none_or(|key| key.is_settled(now));
         let Some(read) = read.filter(|read| read.iter().all(is_settled)) else { return };
         let said = said.iter().map(|(scope, setting)| (scope.clone(), harmless(setting))).collect();
-        let kept = CachedAnswer { surroundings: self.surroundings(), read, said };
+        let kept = CachedAnswer { surroundings: self.environment_key(), read, said };
         // Asked again, then.
         let _ = serde_json::to_vec(&kept)
             .map_err(Into::into)
@@ -110,7 +111,7 @@ impl<'a> GitCache<'a> {
         (is_it && home.is_absolute()).then(|| files.into())
     }
 
-    fn surroundings(&self) -> String {
+    fn environment_key(&self) -> String {
         [self.home.as_str(), &self.config].join("\0")
     }
 }
@@ -125,7 +126,7 @@ fn harmless(setting: &Setting) -> Setting {
 }
 
 /// The identity of what is at a path, links followed; inner None: nothing. None: it cannot be determined.
-fn look(path: &Path) -> Option<Option<FileKey>> {
+fn file_key(path: &Path) -> Option<Option<FileKey>> {
     match path.metadata() {
         Ok(found) => Some(Some(FileKey::from(&found))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(None),

@@ -51,7 +51,7 @@ const OTHER_OWNER: &str = "[core]\n\tcheckStat = minimal\n";
 pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
     let mut part = Contribution::new(Feature::GitIdentity);
     let git = Git::find(context);
-    let top = git.as_ref().map(Git::top);
+    let top = git.as_ref().map(Git::outer_settings);
     if matches!(top, Some(None)) {
         let why = "`git config --list` fails, as you see outside, or git is older than 2.26";
         part.notices.push(format!("{UNKNOWN}: {why}; {REMEDY}"));
@@ -84,7 +84,7 @@ pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
     // Only the user writes an include into the project's configuration: it is guarded, and what appears is set aside.
     let (includes, beside) = repositories::includes(context);
     for value in includes {
-        let path = written(&context.home, beside, value.as_bytes());
+        let path = config_path(&context.home, beside, value.as_bytes());
         if let Some(git) = &git
             && path.starts_with(&context.home)
             && !path.starts_with(&context.project)
@@ -107,12 +107,12 @@ pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
     files.push((context.home.join(GLOBAL), text));
     for (key, usual) in NAMED_FILES {
         let named = git.as_ref().filter(|_| copy.named.contains(key));
-        let named = named.and_then(|git| git.effective(&context.directory, "core", key));
+        let named = named.and_then(|git| git.effective_value(&context.directory, "core", key));
         let file = named.map_or_else(
             || usual.strip_prefix(".config/").map(|usual| context.config.join(usual)).unwrap_or_default(),
-            |value| written(&context.home, &context.home, &value),
+            |value| config_path(&context.home, &context.home, &value),
         );
-        if let Some(content) = bounded(&file) {
+        if let Some(content) = read_bounded(&file) {
             files.push((context.home.join(usual), content));
         }
     }
@@ -154,7 +154,7 @@ const MODE: u32 = 0o644;
 
 /// Additional lines of another feature for git's global configuration.
 #[must_use]
-pub fn appended(context: &Context, text: String) -> Option<File> {
+pub fn append_lines(context: &Context, text: String) -> Option<File> {
     (!text.is_empty()).then(|| File::appended(context.home.join(GLOBAL), text, MODE))
 }
 
@@ -162,7 +162,7 @@ pub fn appended(context: &Context, text: String) -> Option<File> {
 #[must_use]
 pub fn signed_by_ssh(context: &Context) -> Vec<&'static str> {
     let Some(git) = Git::find(context) else { return Vec::new() };
-    let value = |section: &str, key: &str| git.effective(&context.directory, section, key);
+    let value = |section: &str, key: &str| git.effective_value(&context.directory, section, key);
     if !value("gpg", "format").is_some_and(|format| format.eq_ignore_ascii_case(b"ssh")) {
         return Vec::new();
     }
@@ -206,7 +206,7 @@ impl Copy<'_> {
         }
         let beside = origin.parent().unwrap_or(self.home);
         let Some(value) = &setting.value else { return };
-        let Some(inside) = self.included(&written(self.home, beside, value)) else { return };
+        let Some(inside) = self.copy_included(&config_path(self.home, beside, value)) else { return };
         let mut setting = Setting { value: Some(inside.into_os_string().into_vec()), ..setting.clone() };
         if let Some(condition) = &mut setting.subsection {
             *condition = anchored(condition, beside);
@@ -215,7 +215,7 @@ impl Copy<'_> {
     }
 
     /// The copy of a file. None: there are too many.
-    fn included(&mut self, path: &Path) -> Option<PathBuf> {
+    fn copy_included(&mut self, path: &Path) -> Option<PathBuf> {
         if let Some(known) = self.places.get(path) {
             return Some(known.clone());
         }
@@ -242,7 +242,7 @@ fn anchored(condition: &[u8], beside: &Path) -> Vec<u8> {
 }
 
 /// A path as a configuration writes it.
-fn written(home: &Path, beside: &Path, value: &[u8]) -> PathBuf {
+fn config_path(home: &Path, beside: &Path, value: &[u8]) -> PathBuf {
     match value.strip_prefix(b"~/") {
         Some(rest) => home.join(OsStr::from_bytes(rest)),
         None => beside.join(OsStr::from_bytes(value)),
@@ -253,16 +253,16 @@ fn render(setting: &Setting, text: &mut Vec<u8>) {
     let Setting { section, subsection, key, value } = setting;
     text.extend(format!("[{section}").bytes());
     if let Some(subsection) = subsection {
-        text.extend([b" \"".as_slice(), &escaped(subsection), b"\""].concat());
+        text.extend([b" \"".as_slice(), &escape_value(subsection), b"\""].concat());
     }
     text.extend(format!("]\n\t{key}").bytes());
     if let Some(value) = value {
-        text.extend([b" = \"".as_slice(), &escaped(value), b"\""].concat());
+        text.extend([b" = \"".as_slice(), &escape_value(value), b"\""].concat());
     }
     text.push(b'\n');
 }
 
-fn escaped(value: &[u8]) -> Vec<u8> {
+fn escape_value(value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len());
     for byte in value {
         match byte {
@@ -274,7 +274,7 @@ fn escaped(value: &[u8]) -> Vec<u8> {
     out
 }
 
-fn bounded(path: &Path) -> Option<Vec<u8>> {
+fn read_bounded(path: &Path) -> Option<Vec<u8>> {
     small_file::read(path, MAX_BYTES).ok()?
 }
 

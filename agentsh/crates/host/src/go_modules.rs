@@ -22,11 +22,11 @@ const MAX_BYTES: u64 = 8 << 20;
 /// Modules that are read; of more, the others are not asked for.
 const MAX_MODULES: usize = 5_000;
 /// The module that the go command fetches if `go.mod` requires a newer toolchain.
-const OWN: &str = "golang.org/toolchain";
+const TOOLCHAIN_MODULE: &str = "golang.org/toolchain";
 
 /// Every module that the project's files name.
 #[must_use]
-pub fn named(context: &Context) -> BTreeSet<String> {
+pub fn named_modules(context: &Context) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut directories = BTreeSet::from([context.project.clone(), context.directory.clone()]);
     // Read once: a look for each name costs more.
@@ -48,7 +48,7 @@ pub fn named(context: &Context) -> BTreeSet<String> {
 /// The modules for [`super::project_sources`].
 #[must_use]
 pub fn named_sources(context: &Context) -> Vec<(&'static str, String)> {
-    named(context).into_iter().map(|module| (KIND, module)).collect()
+    named_modules(context).into_iter().map(|module| (KIND, module)).collect()
 }
 
 /// The name that the project's `go.mod` gives to the project itself.
@@ -63,11 +63,11 @@ pub fn own_name(context: &Context) -> String {
 #[must_use]
 pub fn requests(context: &Context, address: &str, known: &ApprovedSources) -> Vec<RequestRule> {
     let base = Url::parse(address).map(|url| url.path().trim_end_matches('/').to_owned()).unwrap_or_default();
-    let modules = named(context).into_iter().filter(|module| known.holds(KIND, module));
+    let modules = named_modules(context).into_iter().filter(|module| known.holds(KIND, module));
     let fixed = ["supported", "latest", "tile/**"].into_iter();
     let fixed = fixed.flat_map(|rest| [format!("GET {base}/sumdb/*/{rest}"), format!("GET {base}/{rest}")]);
     let of_module = |module: String| {
-        let module = escaped(&module);
+        let module = escape_upper_case(&module);
         [
             format!("GET {base}/{module}/@v/**"),
             format!("GET {base}/{module}/@latest"),
@@ -75,18 +75,18 @@ pub fn requests(context: &Context, address: &str, known: &ApprovedSources) -> Ve
             format!("GET {base}/lookup/{module}@*"),
         ]
     };
-    let asked = modules.chain([OWN.to_owned()]).flat_map(of_module);
+    let asked = modules.chain([TOOLCHAIN_MODULE.to_owned()]).flat_map(of_module);
     fixed.chain(asked).filter_map(|text| RequestRule::parse(&text).ok()).collect()
 }
 
 /// Directories of `use` in a `go.work`.
 fn used_by(text: &str, directory: &Path) -> Vec<PathBuf> {
-    listed(text, "use").into_iter().map(|path| directory.join(path)).collect()
+    words_of_directive(text, "use").into_iter().map(|path| directory.join(path)).collect()
 }
 
 /// Modules of `require` and the right sides of `replace` in a `go.mod`.
 fn of_go_mod(text: &str) -> BTreeSet<String> {
-    let required = listed(text, "require");
+    let required = words_of_directive(text, "require");
     let replaced = lines(text, "replace").into_iter().filter_map(|line| {
         line.split_once("=>").map(|(_, to)| to.split_whitespace().next().unwrap_or_default().to_owned())
     });
@@ -94,7 +94,7 @@ fn of_go_mod(text: &str) -> BTreeSet<String> {
 }
 
 /// The first word of each line of a directive.
-fn listed(text: &str, directive: &str) -> Vec<String> {
+fn words_of_directive(text: &str, directive: &str) -> Vec<String> {
     let first = |line: String| line.split_whitespace().next().map(|word| word.trim_matches('"').to_owned());
     lines(text, directive).into_iter().filter_map(first).collect()
 }
@@ -126,7 +126,7 @@ fn module(word: &str) -> Option<String> {
 }
 
 /// The spelling of upper case at proxies: `!a` for `A`.
-fn escaped(module: &str) -> String {
+fn escape_upper_case(module: &str) -> String {
     let spell = |letter: char| match letter.is_ascii_uppercase() {
         true => vec!['!', letter.to_ascii_lowercase()],
         false => vec![letter],
@@ -169,6 +169,6 @@ mod tests {
         {
             assert_eq!(module(word), None, "{word}");
         }
-        assert_eq!(escaped("github.com/BurntSushi/toml"), "github.com/!burnt!sushi/toml");
+        assert_eq!(escape_upper_case("github.com/BurntSushi/toml"), "github.com/!burnt!sushi/toml");
     }
 }

@@ -62,7 +62,7 @@ const INTERPRETERS: &[&str] =
 /// installed. The executed program itself is exempt, because it learns nothing from its own file.
 #[must_use]
 pub fn out_of_place<'r>(resolved: &'r Resolved, context: &Context) -> Option<&'r Path> {
-    let places = places(context);
+    let places = program_directories(context);
     let masks: Vec<PathBuf> = HOME_MASKS.iter().map(|(mask, _)| context.home.join(mask)).collect();
     let executed =
         |path: &Path| resolved.files.iter().any(|file| file.path == path && file.role != Role::Entry);
@@ -81,7 +81,7 @@ pub fn out_of_place<'r>(resolved: &'r Resolved, context: &Context) -> Option<&'r
 }
 
 /// The directories as named, and with links followed.
-fn places(context: &Context) -> Vec<PathBuf> {
+fn program_directories(context: &Context) -> Vec<PathBuf> {
     let mut places: BTreeSet<PathBuf> = IN_HOME.iter().map(|path| context.home.join(path)).collect();
     places.extend(VARIABLES.iter().filter_map(|name| context.env.get(*name)).map(PathBuf::from));
     for directory in std::env::split_paths(context.env.get("PATH").map_or("", String::as_str)) {

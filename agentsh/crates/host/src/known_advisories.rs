@@ -41,7 +41,7 @@ pub struct Places {
 ///
 /// # Errors
 /// When the known advisories cannot be read.
-pub async fn about(
+pub async fn cached_advisories(
     context: &Context,
     policy: &AdvisoryPolicy,
     asked: ServerPackages,
@@ -54,14 +54,14 @@ pub async fn about(
         work.await.map_err(|error| error.to_string())??
     };
     found.extend(own_failures(&places.state, policy, &server).await?);
-    Ok(counted(policy, found))
+    Ok(filter_by_policy(policy, found))
 }
 
-/// Like [`about`], without a cache.
+/// Like [`cached_advisories`], without a cache.
 ///
 /// # Errors
-/// Like [`about`].
-pub async fn of(
+/// Like [`cached_advisories`].
+pub async fn find_advisories(
     places: &Places,
     policy: &AdvisoryPolicy,
     asked: ServerPackages,
@@ -69,7 +69,7 @@ pub async fn of(
     let server = asked.server.clone();
     let mut found = fetched(&places.data, policy, &asked, false)?;
     found.extend(own_failures(&places.state, policy, &server).await?);
-    Ok(counted(policy, found))
+    Ok(filter_by_policy(policy, found))
 }
 
 fn fetched(
@@ -128,7 +128,7 @@ async fn own_failures(
     }))
 }
 
-fn counted(policy: &AdvisoryPolicy, found: Vec<Advisory>) -> Vec<Advisory> {
+fn filter_by_policy(policy: &AdvisoryPolicy, found: Vec<Advisory>) -> Vec<Advisory> {
     let counts = |one: &Advisory| {
         policy.on(one.kind).value != OnAdvisory::Off
             && !policy.ignores(&one.id)

@@ -7,7 +7,7 @@ use super::Context;
 use agentsh_sandbox::layout::Layout;
 use agentsh_sandbox::plan::{Mount, NodeContent, Source};
 use agentsh_sandbox::remount_guards::Namespaces;
-use agentsh_sandbox::share_mounts::share;
+use agentsh_sandbox::share_mounts::share_mounts;
 
 /// Puts mounts of the agent's layer where a layout shows parts of it. They go to the end of `descriptors`.
 ///
@@ -23,8 +23,9 @@ pub fn borrow(
     if parts.is_empty() {
         return Ok(());
     }
-    let wanted: Vec<PathBuf> = parts.iter().map(|(_, below)| place(&context.project, below)).collect();
-    let lent = share(&context.zygote, agent, &wanted)?;
+    let wanted: Vec<PathBuf> =
+        parts.iter().map(|(_, below)| path_in_project(&context.project, below)).collect();
+    let lent = share_mounts(&context.zygote, agent, &wanted)?;
     for ((source, _), mount) in parts.iter_mut().zip(lent) {
         descriptors.push(mount);
         **source = Source::Detached(descriptors.len().saturating_sub(1));
@@ -40,6 +41,6 @@ fn part(mount: &mut Mount) -> Option<(&mut Source, PathBuf)> {
 }
 
 /// Joined with nothing, a path would end in a slash.
-fn place(project: &Path, below: &Path) -> PathBuf {
+fn path_in_project(project: &Path, below: &Path) -> PathBuf {
     if below.as_os_str().is_empty() { project.to_owned() } else { project.join(below) }
 }

@@ -12,8 +12,8 @@ use agentsh_base::types::ServerId;
 use agentsh_base::users_files;
 use agentsh_policy::{Answer, Policy, Question};
 use agentsh_sandbox::cached_host::CachedHost;
-use agentsh_sandbox::host::plain;
-use agentsh_sandbox::spec::{Named, NamedKind};
+use agentsh_sandbox::host::normalised_path;
+use agentsh_sandbox::spec::{NamedFile, NamedKind};
 
 use super::{Context, accepted_files, grants};
 
@@ -23,11 +23,11 @@ const MAX_LINKS: usize = 40;
 
 /// Each by its real path.
 #[must_use]
-pub fn named(context: &Context) -> BTreeMap<PathBuf, Named> {
+pub fn named_files(context: &Context) -> BTreeMap<PathBuf, NamedFile> {
     let found = context.named_files.get_or_init(|| {
         let mut found = NamedFiles::new(context);
         let host = CachedHost::new(&context.host);
-        for (path, what) in accepted_files::known(&context.state) {
+        for (path, what) in accepted_files::accepted_files(&context.state) {
             found.add(&path, NamedKind::File, &format!("it is {what}"));
         }
         found.follow_links(&host);
@@ -39,7 +39,7 @@ pub fn named(context: &Context) -> BTreeMap<PathBuf, Named> {
     let mut own = NamedFiles::new(context);
     // What lies in the system is the machine's, and no sandbox writes it.
     let is_of_machine = |path: &Path| path.starts_with("/etc") || agentsh_sandbox::layout::is_system(path);
-    for (path, what) in users_files::noted().into_iter().filter(|(path, _)| !is_of_machine(path)) {
+    for (path, what) in users_files::noted_files().into_iter().filter(|(path, _)| !is_of_machine(path)) {
         own.add(&path, NamedKind::Own, &format!("it is {what}"));
     }
     for path in [context.config.join("agentsh"), context.state.clone()] {
@@ -50,7 +50,7 @@ pub fn named(context: &Context) -> BTreeMap<PathBuf, Named> {
 
 /// The answer about a write that the policy allows: no, where somebody names the file.
 #[must_use]
-pub fn settle(
+pub fn deny_named_file(
     context: &Context,
     policy: &Policy,
     from: Option<&ServerId>,
@@ -65,12 +65,12 @@ pub fn settle(
     let wanted = agentsh_policy::place::resolve(text, &paths);
     let process = from.map(|id| policy.mcp.process_of(id, None));
     let lifted = grants::unmasked(&process.as_ref().unwrap_or(&policy.agent).filesystem, &paths);
-    let holds = |(place, named): &(PathBuf, Named)| {
+    let holds = |(place, named): &(PathBuf, NamedFile)| {
         !matches!(named.kind, NamedKind::Commands | NamedKind::Told)
             && wanted.starts_with(place)
             && !lifted.contains(place)
     };
-    match named(context).into_iter().find(holds) {
+    match named_files(context).into_iter().find(holds) {
         Some((place, named)) => {
             let answer = agentsh_policy::named_read_only(from, &place, &named.why);
             let change = answer.change.filter(|_| named.kind != NamedKind::Own);
@@ -84,7 +84,7 @@ struct NamedFiles<'c> {
     context: &'c Context,
     /// Directories that a sandbox of this session may write.
     roots: Vec<PathBuf>,
-    named: BTreeMap<PathBuf, Named>,
+    named: BTreeMap<PathBuf, NamedFile>,
 }
 
 impl<'c> NamedFiles<'c> {
@@ -115,19 +115,19 @@ impl<'c> NamedFiles<'c> {
 
     /// Guards a path and, if it is a link, what it leads to: each could be replaced.
     fn add(&mut self, path: &Path, kind: NamedKind, why: &str) {
-        let mut at = plain(path);
+        let mut at = normalised_path(path);
         for _ in 0..MAX_LINKS {
             let (Some(above), Some(name)) = (at.parent(), at.file_name()) else { return };
             let real = self.real(above).join(name);
             // A link above it could be replaced, too.
             for place in [&real, &at] {
                 if self.named.len() < MAX_NAMED && self.is_inside(place) {
-                    let named = || Named { kind, why: why.to_owned() };
+                    let named = || NamedFile { kind, why: why.to_owned() };
                     self.named.entry(place.clone()).or_insert_with(named);
                 }
             }
             let Some(to) = self.context.paths.link(&real) else { return };
-            at = plain(&real.parent().unwrap_or(Path::new("/")).join(to));
+            at = normalised_path(&real.parent().unwrap_or(Path::new("/")).join(to));
         }
     }
 
@@ -149,7 +149,7 @@ impl<'c> NamedFiles<'c> {
             agreed: &agreed,
             told: None,
         };
-        for (path, agent) in agentsh_agents::obeyed(&asked) {
+        for (path, agent) in agentsh_agents::obeyed_files(&asked) {
             if self.is_inside(&path) || !path.starts_with(home) {
                 self.add(&path, NamedKind::Directory, &format!("{agent} obeys it"));
             }
@@ -157,7 +157,7 @@ impl<'c> NamedFiles<'c> {
     }
 
     /// As the user writes it.
-    fn shown(&self, path: &Path) -> String {
+    fn display_path(&self, path: &Path) -> String {
         match path.strip_prefix(&self.context.home) {
             Ok(below) => format!("~/{}", below.display()),
             Err(_) => path.display().to_string(),

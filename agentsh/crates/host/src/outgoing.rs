@@ -30,14 +30,14 @@ pub fn client() -> Result<Client, String> {
 /// # Errors
 /// Why there is no body.
 pub async fn get(url: &str, max: usize) -> Result<Vec<u8>, String> {
-    asked(url, max).await?.whole(max).await.map_err(|error| error.to_string())
+    request_stream(url, max).await?.read_body(max).await.map_err(|error| error.to_string())
 }
 
 /// Like [`get`], to be read piece by piece.
 ///
 /// # Errors
 /// Why there is no response.
-pub async fn asked(url: &str, max: usize) -> Result<Response, String> {
+pub async fn request_stream(url: &str, max: usize) -> Result<Response, String> {
     let limits = Limits { idle: Some(Duration::from_secs(30)), max_body: Some(max), ..Limits::default() };
     let client = client()?.with_limits(limits);
     let target = client.target(url).map_err(|why| why.to_string())?;

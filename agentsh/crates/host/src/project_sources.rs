@@ -87,7 +87,7 @@ pub fn note(context: &Context, sources: &[(&str, String)], agree: bool) -> std::
     if !agreed.is_disjoint(&added) {
         let _locked = Lock::take(&context.state)?;
         let added = self::added(&context.state).unwrap_or_default();
-        write(&context.state, ADDED, &(&added - &agreed))?;
+        write(&context.state, ADDED_LIST, &(&added - &agreed))?;
     }
     // Set only once: a session notes its sources before it uses them.
     let _ = context.sources.set(ApprovedSources { projects, hashes });
@@ -129,7 +129,7 @@ fn remember_added(state: &Path, new: BTreeSet<String>) -> std::io::Result<()> {
     let _locked = Lock::take(state)?;
     let Some(mut all) = added(state) else { return Ok(()) };
     all.extend(new.into_iter().take(MAX_SOURCES + 1));
-    write(state, ADDED, &all)
+    write(state, ADDED_LIST, &all)
 }
 
 /// Held while a list is read and written again: sessions end at the same time.
@@ -155,11 +155,11 @@ fn was_written_inside(context: &Context) -> bool {
 }
 
 /// The list of what agents added to projects.
-const ADDED: &str = "added";
+const ADDED_LIST: &str = "added";
 
 /// None: it is too long, or cannot be read.
 fn added(state: &Path) -> Option<BTreeSet<String>> {
-    let text = list(&place(state, ADDED)).unwrap_or_else(|| Some(String::new()))?;
+    let text = list(&list_path(state, ADDED_LIST)).unwrap_or_else(|| Some(String::new()))?;
     Some(text.lines().map(str::to_owned).collect())
 }
 
@@ -187,7 +187,7 @@ fn new_source_lines(new: &[&(&str, String)], is_first: bool) -> Vec<String> {
     lines
 }
 
-fn place(state: &Path, project: &str) -> PathBuf {
+fn list_path(state: &Path, project: &str) -> PathBuf {
     state.join("sources").join(project)
 }
 
@@ -213,7 +213,7 @@ fn projects(context: &Context) -> Vec<String> {
 /// Whether an agent ran in a directory around the project.
 fn is_inside_another(context: &Context) -> bool {
     let around = context.project.ancestors().skip(1).take_while(|around| *around != context.home);
-    around.into_iter().any(|around| place(&context.state, &by_path(around)).exists())
+    around.into_iter().any(|around| list_path(&context.state, &by_path(around)).exists())
 }
 
 fn is_known(hashes: &BTreeSet<String>, projects: &[String], kind: &str, source: &str) -> bool {
@@ -231,7 +231,7 @@ fn hash(project: &str, kind: &str, source: &str) -> String {
 
 /// The number of lists (none before the first run) and their content. An unreadable list is empty.
 fn read(context: &Context, projects: &[String]) -> (usize, BTreeSet<String>) {
-    let lists = projects.iter().filter_map(|project| list(&place(&context.state, project)));
+    let lists = projects.iter().filter_map(|project| list(&list_path(&context.state, project)));
     let lists: Vec<String> = lists.map(Option::unwrap_or_default).collect();
     (lists.len(), lists.iter().flat_map(|list| list.lines()).map(str::to_owned).collect())
 }
@@ -248,5 +248,5 @@ fn list(file: &Path) -> Option<Option<String>> {
 /// In one step: half a list must not pass for a whole one.
 fn write(state: &Path, project: &str, hashes: &BTreeSet<String>) -> std::io::Result<()> {
     let text: String = hashes.iter().flat_map(|hash| [hash.as_str(), "\n"]).collect();
-    small_file::replace(&place(state, project), text.as_bytes())
+    small_file::replace(&list_path(state, project), text.as_bytes())
 }

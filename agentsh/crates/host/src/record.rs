@@ -8,7 +8,7 @@ use agentsh_sandbox::{Enforcement, State};
 use agentsh_store::words::LayerState;
 use agentsh_store::{Event, Journal};
 
-use crate::standard_error::say;
+use crate::standard_error::print_message;
 
 /// Messages that are kept until the agent has ended; a program can cause them without end.
 const MAX_HELD: usize = 500;
@@ -90,7 +90,7 @@ impl Record {
                 false => self.unheld.set(self.unheld.get() + 1),
             }
         } else {
-            say(&message);
+            print_message(&message);
         }
     }
 
@@ -124,7 +124,7 @@ impl Record {
 
     /// Tells the user now: nothing draws on the terminal yet.
     pub fn announce(&self, message: &str) {
-        say(&format!("agentsh: {message}"));
+        print_message(&format!("agentsh: {message}"));
     }
 
     /// Like [`Self::note`], for something missing because of a server: once, and without the reason if that was reported.
@@ -145,11 +145,13 @@ impl Record {
     /// Shows what was held back.
     pub fn release_notes(&self) {
         for message in self.held.borrow_mut().drain(..) {
-            say(&message);
+            print_message(&message);
         }
         match self.unheld.take() {
             0 => {}
-            more => say(&format!("agentsh: {more} more messages are hidden; see `agentsh mcp events`")),
+            more => {
+                print_message(&format!("agentsh: {more} more messages are hidden; see `agentsh mcp events`"))
+            }
         }
     }
 }

@@ -185,19 +185,21 @@ fn npm(context: &Context) -> Vec<RegistryAddress> {
             let key = key.trim();
             if key == "registry" || key.starts_with('@') && key.ends_with(":registry") {
                 has_default |= key == "registry";
-                found.push(RegistryAddress { url: unquoted(value), said_by: file.display().to_string() });
+                found.push(RegistryAddress { url: unquote(value), said_by: file.display().to_string() });
             }
         }
     }
     let definitions = "node_modules/@npmcli/config/lib/definitions/definitions.js";
     if !has_default
-        && let Some(package) = host_programs::find(context, "npm").and_then(|npm| above(&npm, "npm"))
+        && let Some(package) = host_programs::find(context, "npm").and_then(|npm| find_above(&npm, "npm"))
     {
         let file = package.join(definitions);
         let text = read(&file);
         let default = text.split("('registry', {").nth(1).and_then(|rest| rest.split("default:").nth(1));
         found.extend(
-            default.and_then(quoted).map(|url| RegistryAddress { url, said_by: file.display().to_string() }),
+            default
+                .and_then(next_string)
+                .map(|url| RegistryAddress { url, said_by: file.display().to_string() }),
         );
     }
     found
@@ -327,7 +329,7 @@ fn python(context: &Context) -> Vec<RegistryAddress> {
         for line in read(&file).lines() {
             let Some((key, value)) = line.split_once('=') else { continue };
             if ["index-url", "extra-index-url", "index_url", "extra_index_url", "url"].contains(&key.trim()) {
-                found.push(RegistryAddress { url: unquoted(value), said_by: file.display().to_string() });
+                found.push(RegistryAddress { url: unquote(value), said_by: file.display().to_string() });
             }
         }
     }
@@ -337,8 +339,10 @@ fn python(context: &Context) -> Vec<RegistryAddress> {
         let text = read(&file);
         let default = text.split("PackageIndex(").find(|rest| rest.trim_start().starts_with(['"', '\'']));
         let said_by = file.display().to_string();
-        let domain = default.and_then(|rest| rest.split("file_storage_domain=").nth(1)).and_then(quoted);
-        found.extend(default.and_then(quoted).map(|url| RegistryAddress { url, said_by: said_by.clone() }));
+        let domain = default.and_then(|rest| rest.split("file_storage_domain=").nth(1)).and_then(next_string);
+        found.extend(
+            default.and_then(next_string).map(|url| RegistryAddress { url, said_by: said_by.clone() }),
+        );
         found.extend(domain.map(|domain| RegistryAddress { url: format!("https://{domain}/"), said_by }));
     }
     found
@@ -397,7 +401,7 @@ fn ruby(context: &Context) -> Vec<RegistryAddress> {
     let mut found = Vec::new();
     for file in [context.home.join(".gemrc"), "/etc/gemrc".into(), context.home.join(".bundle/config")] {
         for word in read(&file).split_whitespace() {
-            let url = unquoted(word.trim_start_matches('-'));
+            let url = unquote(word.trim_start_matches('-'));
             if url.starts_with("https://") {
                 found.push(RegistryAddress { url, said_by: file.display().to_string() });
             }
@@ -408,7 +412,7 @@ fn ruby(context: &Context) -> Vec<RegistryAddress> {
         let file =
             versions.into_iter().map(|version| version.join("rubygems.rb")).find(|file| file.is_file());
         let text = file.as_deref().map(read).unwrap_or_default();
-        let default = text.split("DEFAULT_HOST").nth(1).and_then(quoted);
+        let default = text.split("DEFAULT_HOST").nth(1).and_then(next_string);
         let said_by = file.map(|file| file.display().to_string()).unwrap_or_default();
         found.extend(default.map(|url| RegistryAddress { url, said_by }));
     }
@@ -451,7 +455,7 @@ fn super_pom(libraries: &Path) -> Option<RegistryAddress> {
         }
         Ok(())
     };
-    agentsh_advisories::archive::each(&bytes.as_slice(), 64 << 20, take).ok()?;
+    agentsh_advisories::archive::for_each_file(&bytes.as_slice(), 64 << 20, take).ok()?;
     let (url, _) = model.split_once("<url>")?.1.split_once("</url>")?;
     Some(RegistryAddress { url: url.to_owned(), said_by: jar.display().to_string() })
 }
@@ -475,7 +479,7 @@ fn variables(context: &Context, names: &[&str]) -> Vec<RegistryAddress> {
 }
 
 /// The directory of this name above a file.
-fn above(file: &Path, name: &str) -> Option<PathBuf> {
+fn find_above(file: &Path, name: &str) -> Option<PathBuf> {
     file.ancestors().find(|above| above.ends_with(name) && above.is_dir()).map(Path::to_owned)
 }
 
@@ -491,12 +495,12 @@ fn read(file: &Path) -> String {
     small_file::text(file, MAX_BYTES).unwrap_or_default()
 }
 
-fn unquoted(text: &str) -> String {
+fn unquote(text: &str) -> String {
     text.trim().trim_matches(['"', '\'']).to_owned()
 }
 
 /// The next string in a source text.
-fn quoted(text: &str) -> Option<String> {
+fn next_string(text: &str) -> Option<String> {
     let start = text.find(['"', '\''])?;
     let quote = text.get(start..)?.chars().next()?;
     let rest = text.get(start + 1..)?;
@@ -527,8 +531,8 @@ mod tests {
 
     #[test]
     fn quoted_registry_strings_are_read() {
-        assert_eq!(quoted(" 'https://a.example/', x").as_deref(), Some("https://a.example/"));
-        assert_eq!(quoted("\"b\"").as_deref(), Some("b"));
-        assert_eq!((quoted("none"), quoted("'open")), (None, None));
+        assert_eq!(next_string(" 'https://a.example/', x").as_deref(), Some("https://a.example/"));
+        assert_eq!(next_string("\"b\"").as_deref(), Some("b"));
+        assert_eq!((next_string("none"), next_string("'open")), (None, None));
     }
 }

@@ -32,7 +32,7 @@ pub fn contribution(context: &Context, known: &ApprovedSources) -> Contribution 
 
 /// The addresses that the project's configuration names, for [`super::project_sources`].
 #[must_use]
-pub fn named(context: &Context) -> Vec<(&'static str, String)> {
+pub fn named_remotes(context: &Context) -> Vec<(&'static str, String)> {
     repositories::addresses(context).into_iter().map(|(address, _)| (KIND, address)).collect()
 }
 

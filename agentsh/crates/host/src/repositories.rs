@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use agentsh_base::small_file;
 use agentsh_sandbox::git_config::entries;
-use agentsh_sandbox::host::plain;
+use agentsh_sandbox::host::normalised_path;
 use agentsh_sandbox::layout::is_system;
 use agentsh_sandbox::plan::Access;
 use agentsh_sandbox::spec::{Contribution, Feature, Grant};
@@ -107,9 +107,9 @@ fn find(context: &Context) -> BTreeMap<PathBuf, &'static str> {
 fn borrowed(objects: PathBuf) -> BTreeSet<PathBuf> {
     let (mut found, mut open) = (BTreeSet::new(), vec![objects]);
     while let Some(objects) = open.pop().filter(|_| found.len() < MAX_BORROWED) {
-        let text = bounded(&objects.join("info/alternates")).unwrap_or_default();
+        let text = read_bounded(&objects.join("info/alternates")).unwrap_or_default();
         let named = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let named = named.filter_map(|line| plain(&objects.join(line)).canonicalize().ok());
+        let named = named.filter_map(|line| normalised_path(&objects.join(line)).canonicalize().ok());
         open.extend(named.filter(|path| path.join("pack").is_dir() && found.insert(path.clone())));
     }
     found
@@ -185,7 +185,7 @@ pub struct RepositoryConfig {
 
 impl RepositoryConfig {
     fn read(path: PathBuf) -> Self {
-        Self::of(&bounded(&path).unwrap_or_default(), path)
+        Self::of(&read_bounded(&path).unwrap_or_default(), path)
     }
 
     fn of(text: &str, path: PathBuf) -> Self {
@@ -212,20 +212,20 @@ fn repository_elsewhere(dot: &Path) -> Option<PathBuf> {
     if kind.is_dir() {
         return None;
     }
-    let text = bounded(dot)?;
+    let text = read_bounded(dot)?;
     let named = text.lines().find_map(|line| line.strip_prefix("gitdir:"))?.trim();
-    let own = plain(&dot.parent()?.join(named)).canonicalize().ok()?;
+    let own = normalised_path(&dot.parent()?.join(named)).canonicalize().ok()?;
     if own.join("commondir").symlink_metadata().is_err() {
         // A submodule, or `--separate-git-dir`.
         return Some(own);
     }
-    let back = bounded(&own.join("gitdir"))?;
-    let back = plain(&own.join(back.trim())).canonicalize().ok()?;
+    let back = read_bounded(&own.join("gitdir"))?;
+    let back = normalised_path(&own.join(back.trim())).canonicalize().ok()?;
     if back != dot.canonicalize().ok()? {
         return None;
     }
-    let common = bounded(&own.join("commondir"))?;
-    plain(&own.join(common.trim())).canonicalize().ok().filter(|main| own.starts_with(main))
+    let common = read_bounded(&own.join("commondir"))?;
+    normalised_path(&own.join(common.trim())).canonicalize().ok().filter(|main| own.starts_with(main))
 }
 
 /// Remotes that are directories.
@@ -258,6 +258,6 @@ fn may_be_shown(path: &Path, context: &Context) -> bool {
         && [&context.state, &context.data, &context.config].iter().all(|own| !path.starts_with(own))
 }
 
-fn bounded(path: &Path) -> Option<String> {
+fn read_bounded(path: &Path) -> Option<String> {
     small_file::text(path, MAX_BYTES)
 }

@@ -37,8 +37,8 @@ pub fn is_behind() -> bool {
 }
 
 /// Writes one message, wrapped for a terminal. Dropped without a reader.
-pub fn say(message: &str) {
-    let message = paragraph::shown(message, &std::io::stderr());
+pub fn print_message(message: &str) {
+    let message = paragraph::wrap_for_stream(message, &std::io::stderr());
     if !send(format!("{message}\n")) || IS_STUCK.load(Ordering::Acquire) {
         return;
     }

@@ -108,7 +108,7 @@ pub fn find<'a>(around: impl Into<SearchContext<'a>>, paths: &RealPaths) -> Tool
     if !out.links.is_empty() {
         let masks = HOME_MASKS.iter().map(|(mask, _)| around.home.join(mask));
         let named: Vec<PathBuf> = masks.chain(out.hidden.iter().cloned()).collect();
-        out.hidden.extend(elsewhere(&named));
+        out.hidden.extend(real_paths(&named));
     }
     // No mount point for a cache can be made in a read-only directory.
     let grants = &out.grants;
@@ -118,7 +118,7 @@ pub fn find<'a>(around: impl Into<SearchContext<'a>>, paths: &RealPaths) -> Tool
 }
 
 /// The real paths of hidden names, because links may show them under others.
-pub fn elsewhere(hidden: &[PathBuf]) -> Vec<PathBuf> {
+pub fn real_paths(hidden: &[PathBuf]) -> Vec<PathBuf> {
     hidden.iter().filter_map(|path| path.canonicalize().ok().filter(|real| real != path)).collect()
 }
 

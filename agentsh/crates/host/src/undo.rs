@@ -162,7 +162,7 @@ pub fn forget_old(state: &Path) {
 #[must_use]
 pub fn absolute(written: &Path) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_default();
-    let path = agentsh_sandbox::host::plain(&here.join(written));
+    let path = agentsh_sandbox::host::normalised_path(&here.join(written));
     // The real path, with the links above it followed.
     match (path.parent().and_then(|above| above.canonicalize().ok()), path.file_name()) {
         (Some(above), Some(name)) => above.join(name),

@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use agentsh_sandbox::git_config::Entry;
-use agentsh_sandbox::host::plain;
+use agentsh_sandbox::host::normalised_path;
 use agentsh_sandbox::spec::GitEverywhere;
 
 use super::git_cache::GitCache;
@@ -30,7 +30,7 @@ pub const OBEYS_NOTHING: &str =
 /// Where every git of PATH looks for settings of all repositories, and what the environment adds. Besides the files
 /// that exist now, also those that git would read if they existed.
 #[must_use]
-pub fn everywhere(context: &Context) -> GitEverywhere {
+pub fn global_settings(context: &Context) -> GitEverywhere {
     let value = |name: &str| context.env.get(name).filter(|value| !value.is_empty());
     let mut files = BTreeSet::from([
         context.home.join(".gitconfig"),
@@ -41,15 +41,15 @@ pub fn everywhere(context: &Context) -> GitEverywhere {
     // A relative one counts from where git is started.
     let named = ["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].into_iter().filter_map(value);
     files.extend(named.flat_map(|path| {
-        [&context.directory, &context.project].map(|directory| plain(&directory.join(path)))
+        [&context.directory, &context.project].map(|directory| normalised_path(&directory.join(path)))
     }));
     let mut found = GitEverywhere::default();
     for program in host_programs::all(context, "git") {
         let git = Git { program, context };
-        for (scope, setting) in git.top().unwrap_or_default() {
+        for (scope, setting) in git.outer_settings().unwrap_or_default() {
             match scope {
                 // git was started in `/`.
-                Scope::File(file) => drop(files.insert(plain(&Path::new("/").join(file)))),
+                Scope::File(file) => drop(files.insert(normalised_path(&Path::new("/").join(file)))),
                 Scope::Environment => found.said.add(setting.into_entry()),
             }
         }
@@ -84,13 +84,13 @@ impl<'a> Git<'a> {
 
     /// The settings of the machine, the user and the environment, in git's order; of those that are not harmless, only the
     /// location. Asked once in a session. None: git does not list them (before version 2.26).
-    pub fn top(&self) -> Option<Settings> {
+    pub fn outer_settings(&self) -> Option<Settings> {
         let mut known = self.context.git_says.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(said) = known.get(&self.program) {
             return said.clone();
         }
         let answers = GitCache::of(self.context, &self.program);
-        let said = answers.kept().or_else(|| {
+        let said = answers.cached_settings().or_else(|| {
             let said = self.ask_top();
             if let Some(said) = &said {
                 answers.keep(said, |variable| self.variable(variable));
@@ -135,7 +135,7 @@ impl<'a> Git<'a> {
     }
 
     /// The value in force in a directory, from the machine's and the user's configuration, with all conditions. None: not set.
-    pub fn effective(&self, directory: &Path, section: &str, key: &str) -> Option<Vec<u8>> {
+    pub fn effective_value(&self, directory: &Path, section: &str, key: &str) -> Option<Vec<u8>> {
         let words = ["config", "-z", "--show-scope", "--includes", "--get-all"].map(OsString::from);
         let words: Vec<OsString> = words.into_iter().chain([format!("{section}.{key}").into()]).collect();
         let said = self.ask(&words, directory)?;

@@ -21,7 +21,7 @@ pub fn read(provider: Provider, body: &[u8]) -> Vec<(String, String)> {
     match provider {
         Provider::Anthropic => {
             for block in messages("messages").iter().flat_map(|message| items(message.member("content"))) {
-                match kind(block).as_deref() {
+                match block_type(block).as_deref() {
                     Some("tool_use") => found.call(block.member("id"), block.member("name"), false),
                     Some("tool_result") => found.result(block.member("tool_use_id"), block.member("content")),
                     _ => {}
@@ -39,7 +39,7 @@ pub fn read(provider: Provider, body: &[u8]) -> Vec<(String, String)> {
         }
         Provider::OpenAiResponses => {
             for item in messages("input") {
-                let kind = kind(item).unwrap_or_default();
+                let kind = block_type(item).unwrap_or_default();
                 if kind.ends_with("_call") {
                     let is_of_server =
                         item.member("namespace").is_some_and(|value| value.as_text().is_some());
@@ -91,7 +91,7 @@ impl OwnCalls {
     }
 }
 
-fn kind<'j>(block: &'j Json<'_>) -> Option<Cow<'j, str>> {
+fn block_type<'j>(block: &'j Json<'_>) -> Option<Cow<'j, str>> {
     block.member("type").and_then(Json::as_text)
 }
 

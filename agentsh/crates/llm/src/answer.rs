@@ -1,7 +1,7 @@
 //! An answer that is not streamed.
 
 use crate::canary::Needle;
-use crate::dialect::{Rulings, holds_only, is_cut, parse, whole};
+use crate::dialect::{Rulings, holds_only, is_cut, parse, whole_answer};
 use crate::engine::{in_arguments, judge_one};
 use crate::route::Provider;
 use crate::usage::Usage;
@@ -33,7 +33,7 @@ impl Answer {
         let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
         let text = std::str::from_utf8(body).map_err(|_| LlmError::Shape("text that is not UTF-8"))?;
         let tree = parse(text)?;
-        let form = whole(provider);
+        let form = whole_answer(provider);
         let mut usage = Usage::default();
         for part in tree.as_array().unwrap_or(std::slice::from_ref(&tree)) {
             usage.merge(Usage::of(part));
@@ -46,7 +46,7 @@ impl Answer {
         });
         if leaks {
             return Ok(Self {
-                body: Some(form.replaced(&tree, replacement)),
+                body: Some(form.with_replacement(&tree, replacement)),
                 told: vec![EngineEvent::Leaked],
                 usage,
             });
@@ -59,7 +59,7 @@ impl Answer {
             }
             rulings.insert(key, (call, ruling));
         }
-        let body = if told.is_empty() { None } else { Some(form.without(&tree, &rulings)?) };
+        let body = if told.is_empty() { None } else { Some(form.without_refused_calls(&tree, &rulings)?) };
         Ok(Self { body, told, usage })
     }
 }

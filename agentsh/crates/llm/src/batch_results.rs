@@ -1,6 +1,6 @@
 //! Batch results that a provider stored: one JSON value, or one per line.
 
-use crate::dialect::whole;
+use crate::dialect::whole_answer;
 use crate::json::{self, Json};
 use crate::route::Provider;
 use crate::{Answer, EngineEvent, Judge, LlmError, MAX_DEPTH};
@@ -59,7 +59,8 @@ fn provider_of_answer(tree: &Json<'_>, turns: bool) -> Result<Option<Provider>, 
     let is =
         |name: &str, word: &str| tree.member(name).and_then(Json::as_text).is_some_and(|text| text == word);
     let is_list = |name: &str| tree.member(name).and_then(Json::as_array).is_some();
-    let calls = |provider: Provider| whole(provider).read(tree).is_ok_and(|(calls, _)| !calls.is_empty());
+    let calls =
+        |provider: Provider| whole_answer(provider).read(tree).is_ok_and(|(calls, _)| !calls.is_empty());
     let is_answer = |provider: Provider| match provider {
         Provider::Anthropic => {
             (is("type", "message") && tree.member("stop_reason").is_some()) || (!turns && calls(provider))

@@ -44,7 +44,7 @@ pub struct Search {
 }
 
 /// Folds text incrementally.
-fn fold(search: &mut (bool, bool), character: char, mut each: impl FnMut(char)) {
+fn fold_character(search: &mut (bool, bool), character: char, mut each: impl FnMut(char)) {
     let (began, after_space) = search;
     if character.is_whitespace() {
         if *began && !*after_space {
@@ -58,10 +58,10 @@ fn fold(search: &mut (bool, bool), character: char, mut each: impl FnMut(char)) 
     character.to_lowercase().for_each(&mut each);
 }
 
-fn folded(text: &str) -> String {
+fn fold_text(text: &str) -> String {
     let (mut state, mut out) = ((false, false), String::new());
     for character in text.chars() {
-        fold(&mut state, character, |one| out.push(one));
+        fold_character(&mut state, character, |one| out.push(one));
     }
     out.truncate(out.trim_end().len());
     out
@@ -100,7 +100,7 @@ impl Needle {
 
     /// Holds an answer until it is complete, so that no part of a leaking answer is sent.
     #[must_use]
-    pub fn held(self) -> Self {
+    pub fn hold_until_complete(self) -> Self {
         Self { holds: true, ..self }
     }
 
@@ -126,7 +126,7 @@ impl Needle {
         search.matched.resize(self.patterns.len(), 0);
         let mut state = (search.began, search.after_space);
         for character in text.chars() {
-            fold(&mut state, character, |one| {
+            fold_character(&mut state, character, |one| {
                 search.seen += 1;
                 for (pattern, matched) in self.patterns.iter().zip(&mut search.matched) {
                     found |= pattern.advance(matched, one);
@@ -169,7 +169,7 @@ fn sentences(prompt: &str) -> impl Iterator<Item = Pattern> {
 
 impl Pattern {
     fn of(sentence: &str) -> Option<Self> {
-        let mut folded: Vec<char> = folded(sentence).chars().take(MAX_LENGTH).collect();
+        let mut folded: Vec<char> = fold_text(sentence).chars().take(MAX_LENGTH).collect();
         if folded.last() == Some(&' ') {
             folded.pop();
         }

@@ -142,7 +142,7 @@ impl Stream {
     }
 
     /// Events since the last call.
-    pub fn told(&mut self) -> Vec<EngineEvent> {
+    pub fn take_events(&mut self) -> Vec<EngineEvent> {
         std::mem::take(&mut self.told)
     }
 
@@ -354,7 +354,7 @@ impl Stream {
             if !is_written {
                 out.extend_from_slice(&slot.frame.raw);
             }
-            self.dialect.released(&slot.frame, &slot.at)?;
+            self.dialect.note_sent(&slot.frame, &slot.at)?;
         }
         Ok(())
     }
@@ -394,16 +394,16 @@ fn is_incomplete(ruling: &Ruling) -> bool {
 
 /// Whether arguments contain the needle.
 pub(crate) fn in_arguments(needle: &Needle, arguments: &str) -> bool {
-    fn any(value: &Json<'_>, needle: &Needle) -> bool {
+    fn contains_needle(value: &Json<'_>, needle: &Needle) -> bool {
         match value {
             Json::String(_) => value.as_text().is_some_and(|text| needle.is_in(&text)),
-            Json::Array(items) => items.iter().any(|item| any(item, needle)),
-            Json::Object(members) => members.iter().any(|(_, value)| any(value, needle)),
+            Json::Array(items) => items.iter().any(|item| contains_needle(item, needle)),
+            Json::Object(members) => members.iter().any(|(_, value)| contains_needle(value, needle)),
             Json::Null | Json::Bool(_) | Json::Number(_) => false,
         }
     }
     match json::read_to_depth(arguments.as_bytes(), MAX_DEPTH) {
-        Ok(tree) => any(&tree, needle),
+        Ok(tree) => contains_needle(&tree, needle),
         Err(_) => needle.is_in(arguments),
     }
 }

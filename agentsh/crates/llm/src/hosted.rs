@@ -144,7 +144,7 @@ fn keep_to_index(value: &mut Json<'_>, is_tool: bool) {
                 members.push((LIVE, Json::Bool(false)));
             }
             for (raw, inner) in members {
-                let member = plain(&unescaped(raw));
+                let member = normalised_name(&unescaped(raw));
                 if !OPAQUE.contains(&member.as_str()) {
                     keep_to_index(inner, member == "tools");
                 }
@@ -185,7 +185,7 @@ impl HostedTools {
                 }
                 let is_call = !kinds.is_empty() && kinds.iter().all(|kind| kind.ends_with("tool_use"));
                 for (raw, inner) in members {
-                    let member = plain(&unescaped(raw));
+                    let member = normalised_name(&unescaped(raw));
                     if OPAQUE.contains(&member.as_str())
                         || (member == "input" && name == Some("content") && is_call)
                         || (member == "response" && name == Some("functionresponse"))
@@ -253,7 +253,7 @@ impl HostedTools {
             "model" if value.as_text().is_some_and(|model| model.ends_with(":online")) => {
                 self.add(SEARCH, "online", HostedReach::Provider);
             }
-            "plugins" => items.iter().for_each(|plugin| match word(plugin, "id").as_deref() {
+            "plugins" => items.iter().for_each(|plugin| match text_member(plugin, "id").as_deref() {
                 Some("web") => self.add(SEARCH, "web", HostedReach::Provider),
                 Some("response-healing" | "file-parser" | "moderation" | "auto-router") => {}
                 other => self.add(other.unwrap_or("plugin"), "", HostedReach::Anywhere),
@@ -282,7 +282,7 @@ impl HostedTools {
 
     /// The names under which a model may call a tool.
     fn offer(&mut self, tool: &Json<'_>) {
-        self.offered.extend(word(tool, "name"));
+        self.offered.extend(text_member(tool, "name"));
         for kind in kinds(tool) {
             let kind = undated(&kind);
             // The name in the calls of OpenAI's `computer_use_preview`.
@@ -290,7 +290,7 @@ impl HostedTools {
             self.offered.insert(kind.to_owned());
         }
         for (raw, inner) in tool.as_object().unwrap_or_default() {
-            match (plain(&unescaped(raw)).as_str(), inner) {
+            match (normalised_name(&unescaped(raw)).as_str(), inner) {
                 ("functiondeclarations", Json::Array(functions)) => {
                     functions.iter().for_each(|function| self.offer(function));
                 }
@@ -305,27 +305,27 @@ impl HostedTools {
             // Each member of an entry is a tool.
             for (raw, value) in tool.as_object().unwrap_or_default() {
                 let written = unescaped(raw);
-                match plain(&written).as_str() {
+                match normalised_name(&written).as_str() {
                     // Its servers are found by their own member.
                     "mcpservers" => {}
                     "computeruse" => {}
-                    name => self.named(name, &written, value),
+                    name => self.add_named(name, &written, value),
                 }
             }
             return;
         }
         for written in kinds(tool) {
-            self.named(undated(&written), &written, tool);
+            self.add_named(undated(&written), &written, tool);
         }
     }
 
-    fn named(&mut self, name: &str, written: &str, tool: &Json<'_>) {
+    fn add_named(&mut self, name: &str, written: &str, tool: &Json<'_>) {
         if name == MCP {
             return self.server(tool);
         }
         // The agent's machine, unless the question says otherwise.
         let places = ["environment", "container"].into_iter().filter_map(|name| tool.member(name));
-        let is_local = places.clone().all(|place| word(place, "type").as_deref() == Some("local"));
+        let is_local = places.clone().all(|place| text_member(place, "type").as_deref() == Some("local"));
         if CLIENTS.contains(&name) || (name == "shell" && is_local) {
             return;
         }
@@ -349,7 +349,7 @@ impl HostedTools {
             CODE => {
                 let mut policies = places.filter_map(|place| place.member("network_policy"));
                 let is_open = |policy: &&Json<'_>| {
-                    is_there(policy) && word(policy, "type").as_deref() != Some("disabled")
+                    is_there(policy) && text_member(policy, "type").as_deref() != Some("disabled")
                 };
                 policies.find(is_open).map_or(HostedReach::Provider, |policy| within(domains(policy)))
             }
@@ -363,7 +363,7 @@ impl HostedTools {
         let transport = server.member("streamableHttpTransport");
         let transport = transport.or_else(|| server.member("streamable_http_transport")).unwrap_or(server);
         let urls: Vec<String> =
-            ["url", "server_url"].iter().filter_map(|name| word(transport, name)).collect();
+            ["url", "server_url"].iter().filter_map(|name| text_member(transport, name)).collect();
         if urls.is_empty() || server.member("connector_id").is_some_and(is_there) {
             return self.add(MCP, MCP, HostedReach::Anywhere);
         }
@@ -382,14 +382,14 @@ fn is_there(value: &Json<'_>) -> bool {
     !matches!(value, Json::Null)
 }
 
-fn word(value: &Json<'_>, name: &str) -> Option<String> {
+fn text_member(value: &Json<'_>, name: &str) -> Option<String> {
     value.member(name).and_then(Json::as_text).map(|text| text.into_owned())
 }
 
 /// Every type that a parser might see, some of which ignore case.
 fn kinds(value: &Json<'_>) -> Vec<String> {
     let members = value.as_object().unwrap_or_default().iter();
-    let kinds = members.filter(|(raw, _)| plain(&unescaped(raw)) == "type");
+    let kinds = members.filter(|(raw, _)| normalised_name(&unescaped(raw)) == "type");
     kinds.filter_map(|(_, kind)| kind.as_text()).map(|kind| kind.into_owned()).collect()
 }
 
@@ -397,7 +397,7 @@ fn unescaped(raw: &str) -> String {
     Json::String(raw).as_text().unwrap_or_default().into_owned()
 }
 
-fn plain(name: &str) -> String {
+fn normalised_name(name: &str) -> String {
     name.chars().filter(|letter| *letter != '_').map(|letter| letter.to_ascii_lowercase()).collect()
 }
 

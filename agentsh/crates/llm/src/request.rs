@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::dialect::{number, opened};
+use crate::dialect::{number, open_envelope};
 use crate::hosted::{self, Hosted};
 use crate::json::{self, Json};
 use crate::route::Provider;
@@ -62,11 +62,11 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
     }
     let (hosted, offered) = hosted::read(provider, &tree);
     Ok(ModelRequest {
-        model: text("model").or_else(|| named(path)).unwrap_or_default(),
+        model: text("model").or_else(|| model_in_path(path)).unwrap_or_default(),
         stream: matches!(tree.member("stream"), Some(Json::Bool(true))),
         has_choices: number(&tree, "n").is_some_and(|choices| choices > 1),
         system: system.join("\n"),
-        said: turn::said(provider, asked),
+        said: turn::read_conversation(provider, asked),
         hosted,
         offered,
     })
@@ -77,11 +77,11 @@ pub(crate) const ENVELOPE: &str = "request";
 
 /// A question without Code Assist's envelope.
 pub(crate) fn question<'a, 'b>(provider: Provider, tree: &'b Json<'a>) -> &'b Json<'a> {
-    if provider == Provider::Google { opened(tree, ENVELOPE) } else { tree }
+    if provider == Provider::Google { open_envelope(tree, ENVELOPE) } else { tree }
 }
 
 /// The model in a path: `/v1beta/models/NAME:generateContent`.
-fn named(path: &str) -> Option<String> {
+fn model_in_path(path: &str) -> Option<String> {
     let (_, rest) = path.rsplit_once("/models/")?;
     let name = rest.split([':', '/']).next().filter(|name| !name.is_empty())?;
     Some(name.to_owned())

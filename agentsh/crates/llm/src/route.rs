@@ -51,15 +51,15 @@ pub fn route(method: &str, path: &str) -> Route {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let parts = parts.strip_suffix(&[""]).unwrap_or(&parts);
     // Stored output first: a file id can be any word, also a model endpoint's.
-    if let Some(provider) = kept(method, parts) {
+    if let Some(provider) = stored_answer_provider(method, parts) {
         return Route::Kept(provider);
     }
-    if let Some(route) = spoken(method, parts) {
+    if let Some(route) = model_route(method, parts) {
         return route;
     }
-    let measured = || measured(method, parts).map(Route::Measured);
-    let left = || left(method, parts).map(|(provider, later)| Route::Left(provider, later));
-    let beside = || beside(method, parts).map(Route::Beside);
+    let measured = || counting_provider(method, parts).map(Route::Measured);
+    let left = || stored_data_route(method, parts).map(|(provider, later)| Route::Left(provider, later));
+    let beside = || account_provider(method, parts).map(Route::Beside);
     measured().or_else(left).or_else(beside).unwrap_or(Route::Unknown)
 }
 
@@ -79,7 +79,7 @@ impl Route {
 }
 
 /// The route of a request that a model answers now or has answered earlier.
-fn spoken(method: &str, parts: &[&str]) -> Option<Route> {
+fn model_route(method: &str, parts: &[&str]) -> Option<Route> {
     let provider = match (method, parts) {
         ("POST", [.., "messages"]) => Provider::Anthropic,
         ("POST", [.., "chat", "completions"]) => Provider::OpenAiChat,
@@ -99,7 +99,7 @@ fn spoken(method: &str, parts: &[&str]) -> Option<Route> {
     Some(Route::Model(provider))
 }
 
-fn measured(method: &str, parts: &[&str]) -> Option<Provider> {
+fn counting_provider(method: &str, parts: &[&str]) -> Option<Provider> {
     match (method, parts) {
         ("POST", [.., "messages", "count_tokens"]) => Some(Provider::Anthropic),
         ("POST", [.., "responses", "input_tokens"]) => Some(Provider::OpenAiResponses),
@@ -112,7 +112,7 @@ fn measured(method: &str, parts: &[&str]) -> Option<Provider> {
     }
 }
 
-fn left(method: &str, parts: &[&str]) -> Option<(Provider, StoredData)> {
+fn stored_data_route(method: &str, parts: &[&str]) -> Option<(Provider, StoredData)> {
     match (method, parts) {
         ("POST", [.., "messages", "batches"]) => Some((Provider::Anthropic, StoredData::Questions)),
         ("POST", [.., "batches"]) => Some((Provider::OpenAiChat, StoredData::Batch)),
@@ -121,7 +121,7 @@ fn left(method: &str, parts: &[&str]) -> Option<(Provider, StoredData)> {
     }
 }
 
-fn kept(method: &str, parts: &[&str]) -> Option<Provider> {
+fn stored_answer_provider(method: &str, parts: &[&str]) -> Option<Provider> {
     match (method, parts) {
         ("GET", [.., "messages", "batches", _, "results"]) => Some(Provider::Anthropic),
         // Anthropic too: each answer's form shows its API.
@@ -144,7 +144,7 @@ const CODE_ASSIST: [&str; 7] = [
     "setCodeAssistGlobalUserSetting",
 ];
 
-fn beside(method: &str, parts: &[&str]) -> Option<Provider> {
+fn account_provider(method: &str, parts: &[&str]) -> Option<Provider> {
     let provider = match (method, parts) {
         // Gemini CLI's account requests before the first question.
         ("POST", [.., last])

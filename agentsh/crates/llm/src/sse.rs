@@ -165,7 +165,7 @@ impl Framer {
             format!("{spelled_data}\n").into_bytes()
         } else {
             let event = Some(frame.event.as_str()).filter(|event| !event.is_empty());
-            spelled(event, &spelled_data.replace('\n', "\ndata: "))
+            event_text(event, &spelled_data.replace('\n', "\ndata: "))
         };
         Ok(Frame { raw, ..frame })
     }
@@ -203,7 +203,7 @@ fn ends_other_lines(text: &[u8]) -> bool {
 
 /// An event as text.
 #[must_use]
-pub fn spelled(event: Option<&str>, data: &str) -> Vec<u8> {
+pub fn event_text(event: Option<&str>, data: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(data.len() + 64);
     if let Some(event) = event {
         out.extend_from_slice(format!("event: {event}\n").as_bytes());

@@ -1,8 +1,8 @@
 //! Appends a sentence to a system prompt, at its end, so that the provider's prompt cache stays valid.
 
 use crate::LlmError;
-use crate::dialect::{parse, quoted, text, with, with_opened};
-use crate::json::{Json, spell};
+use crate::dialect::{parse, quoted, text, with_members, with_opened};
+use crate::json::{Json, escape_text};
 use crate::request::{ENVELOPE, question};
 use crate::route::Provider;
 
@@ -19,37 +19,37 @@ pub fn append_sentence(provider: Provider, body: &[u8], sentence: &str) -> Resul
     let whole = parse(body)?;
     let tree = question(provider, &whole);
     let (name, value) = match provider {
-        Provider::Anthropic => ("system", longer(tree.member("system"), sentence)),
+        Provider::Anthropic => ("system", with_sentence(tree.member("system"), sentence)),
         // A completion has no messages.
         Provider::Ollama if tree.member("messages").is_none() => {
-            ("system", longer(tree.member("system"), sentence))
+            ("system", with_sentence(tree.member("system"), sentence))
         }
         Provider::OpenAiChat | Provider::Ollama => {
             ("messages", in_messages(tree.member("messages"), sentence))
         }
-        Provider::OpenAiResponses => ("instructions", longer(tree.member("instructions"), sentence)),
+        Provider::OpenAiResponses => ("instructions", with_sentence(tree.member("instructions"), sentence)),
         Provider::Google => {
             let snake = "system_instruction";
             let name = if tree.member(snake).is_some() { snake } else { "systemInstruction" };
             let object = tree.member(name).filter(|value| value.as_object().is_some());
             let parts = object.and_then(|value| value.member("parts"));
             let part = format!("{{\"text\":{}}}", quoted(sentence));
-            let parts = format!("[{}]", joined(parts.and_then(Json::as_array), part));
+            let parts = format!("[{}]", joined_list(parts.and_then(Json::as_array), part));
             let empty = Json::Object(Vec::new());
-            (name, with(object.unwrap_or(&empty), &[("parts", Some(parts))]))
+            (name, with_members(object.unwrap_or(&empty), &[("parts", Some(parts))]))
         }
     };
-    let marked = with(tree, &[(name, Some(value))]);
+    let marked = with_members(tree, &[(name, Some(value))]);
     Ok(if provider == Provider::Google { with_opened(&whole, ENVELOPE, marked) } else { marked })
 }
 
 /// A text or list of blocks with the sentence appended.
-fn longer(value: Option<&Json<'_>>, sentence: &str) -> String {
+fn with_sentence(value: Option<&Json<'_>>, sentence: &str) -> String {
     match value {
-        Some(Json::String(raw)) => format!("\"{raw}\\n\\n{}\"", spell(sentence)),
+        Some(Json::String(raw)) => format!("\"{raw}\\n\\n{}\"", escape_text(sentence)),
         Some(Json::Array(blocks)) => {
             let block = format!("{{\"type\":\"text\",\"text\":{}}}", quoted(sentence));
-            format!("[{}]", joined(Some(blocks), block))
+            format!("[{}]", joined_list(Some(blocks), block))
         }
         _ => quoted(sentence),
     }
@@ -68,14 +68,17 @@ fn in_messages(messages: Option<&Json<'_>>, sentence: &str) -> String {
         .iter()
         .enumerate()
         .map(|(at, message)| match at == place {
-            true => with(message, &[("content", Some(longer(message.member("content"), sentence)))]),
+            true => with_members(
+                message,
+                &[("content", Some(with_sentence(message.member("content"), sentence)))],
+            ),
             false => message.to_compact(),
         })
         .collect();
     format!("[{}]", all.join(","))
 }
 
-fn joined(items: Option<&[Json<'_>]>, one_more: String) -> String {
+fn joined_list(items: Option<&[Json<'_>]>, one_more: String) -> String {
     let mut all: Vec<String> = items.unwrap_or_default().iter().map(Json::to_compact).collect();
     all.push(one_more);
     all.join(",")

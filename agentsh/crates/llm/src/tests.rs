@@ -29,7 +29,7 @@ fn cut(provider: Provider, text: &str, cuts: &[usize], needle: Option<Needle>) -
         at = cut;
     }
     stream.finish(&mut Strict, &mut out).unwrap();
-    (String::from_utf8(out).unwrap(), stream.told())
+    (String::from_utf8(out).unwrap(), stream.take_events())
 }
 
 fn through(provider: Provider, text: &str) -> (String, Vec<EngineEvent>) {
@@ -61,7 +61,7 @@ fn anthropic(names: &[(&str, &[&str])]) -> String {
     for (index, (name, pieces)) in (1..).zip(names) {
         lines.push(format!(r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"tool_use","id":"t{index}","name":"{name}","input":{{}}}}}}"#));
         for piece in *pieces {
-            let piece = crate::json::spell(piece);
+            let piece = crate::json::escape_text(piece);
             lines.push(format!(r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"input_json_delta","partial_json":"{piece}"}}}}"#));
         }
         lines.push(format!(r#"{{"type":"content_block_stop","index":{index}}}"#));
@@ -206,7 +206,7 @@ const ITEMS: [&str; 8] = [
 ];
 
 fn call(index: &str, id: &str, name: &str, arguments: &str) -> String {
-    let arguments = crate::json::spell(arguments);
+    let arguments = crate::json::escape_text(arguments);
     let id = if id.is_empty() { String::new() } else { format!(r#""id":"{id}","type":"function","#) };
     let name = if name.is_empty() { String::new() } else { format!(r#""name":"{name}","#) };
     format!(r#"{{{index}{id}"function":{{{name}"arguments":"{arguments}"}}}}"#)
@@ -706,7 +706,7 @@ fn said(pieces: &[&str]) -> String {
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#.to_owned(),
     ];
     for piece in pieces {
-        let piece = crate::json::spell(piece);
+        let piece = crate::json::escape_text(piece);
         lines.push(format!(
             r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{piece}"}}}}"#
         ));

@@ -31,7 +31,7 @@ pub struct Turns {
 
 impl Turns {
     /// The turn of a request, from 1.
-    pub fn hear(&mut self, said: Conversation) -> u64 {
+    pub fn number_turn(&mut self, said: Conversation) -> u64 {
         let is_first = self.known.is_empty();
         let has_room = self.known.len() < MAX_COUNT;
         match self.known.get_mut(&said.first) {
@@ -52,7 +52,7 @@ impl Turns {
 }
 
 /// None: it has no messages.
-pub(crate) fn said(provider: Provider, tree: &Json<'_>) -> Option<Conversation> {
+pub(crate) fn read_conversation(provider: Provider, tree: &Json<'_>) -> Option<Conversation> {
     let (messages, inner) = match provider {
         Provider::Anthropic | Provider::OpenAiChat | Provider::Ollama => ("messages", "content"),
         Provider::OpenAiResponses => ("input", "content"),
@@ -103,7 +103,7 @@ mod tests {
     use crate::request::read;
 
     fn heard(turns: &mut Turns, provider: Provider, body: &str) -> u64 {
-        turns.hear(read(provider, "/", body.as_bytes()).unwrap().said.unwrap())
+        turns.number_turn(read(provider, "/", body.as_bytes()).unwrap().said.unwrap())
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
         for number in 0..MAX_COUNT + 10 {
             let mut first = [0; 32];
             first[..8].copy_from_slice(&number.to_le_bytes());
-            turns.hear(Conversation { first, messages: 1 });
+            turns.number_turn(Conversation { first, messages: 1 });
         }
         assert_eq!((turns.known.len(), turns.number), (MAX_COUNT, 1));
     }

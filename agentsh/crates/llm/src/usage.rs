@@ -15,11 +15,11 @@ pub struct Usage {
 impl Usage {
     /// From an answer or event.
     pub(crate) fn of(tree: &Json<'_>) -> Option<Self> {
-        fn told<'a, 'b>(place: &'b Json<'a>) -> Option<&'b Json<'a>> {
+        fn usage_member<'a, 'b>(place: &'b Json<'a>) -> Option<&'b Json<'a>> {
             place.member("usage").or_else(|| place.member("usageMetadata"))
         }
-        let nested = |name: &str| tree.member(name).and_then(told);
-        let found = told(tree).or_else(|| nested("message")).or_else(|| nested("response"));
+        let nested = |name: &str| tree.member(name).and_then(usage_member);
+        let found = usage_member(tree).or_else(|| nested("message")).or_else(|| nested("response"));
         let found = found.or_else(|| tree.member("eval_count").map(|_| tree))?;
         let sum = |names: &[&str]| {
             names.iter().fold(0_u64, |sum, name| sum.saturating_add(number(found, name).unwrap_or(0)))

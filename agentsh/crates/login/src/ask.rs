@@ -8,7 +8,7 @@ use hyper::{Method, StatusCode};
 
 use super::error::LoginError;
 use super::metadata::InvalidMetadata;
-use crate::egress::client::{Limits, Request, Response, whole};
+use crate::egress::client::{Limits, Request, Response, full_body};
 use crate::egress::target::Target;
 use crate::egress::{Client, HttpError};
 
@@ -28,7 +28,7 @@ pub(crate) struct Answer {
 }
 
 /// A client for `url`, and the vetted target.
-pub(crate) fn place(
+pub(crate) fn client_and_target(
     clients: &Clients,
     what: &'static str,
     url: &str,
@@ -47,14 +47,14 @@ pub(crate) async fn document(
     what: &'static str,
     url: &str,
 ) -> Result<Option<Vec<u8>>, LoginError> {
-    let (client, target) = place(clients, what, url)?;
+    let (client, target) = client_and_target(clients, what, url)?;
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, JSON);
     let request = Request { headers, ..Request::get(target) };
     let http = |source| LoginError::Http { what, source };
     let answer = client.follow(request).await.map_err(http)?;
     if answer.status == StatusCode::OK {
-        return answer.decoded().whole(MAX_DOCUMENT).await.map(Some).map_err(http);
+        return answer.decompressed().read_body(MAX_DOCUMENT).await.map(Some).map_err(http);
     }
     match answer.status.as_u16() {
         400..500 => Ok(None),
@@ -74,18 +74,18 @@ pub(crate) async fn post(
     headers.insert(ACCEPT, JSON);
     headers.extend(secret.map(|secret| (AUTHORIZATION, secret)));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    let (client, target) = place(clients, what, url)?;
+    let (client, target) = client_and_target(clients, what, url)?;
     let http = |source| LoginError::Http { what, source };
-    let answer = client.send(Method::POST, &target, headers, whole(body)).await.map_err(http)?;
-    bounded(answer).await.map_err(http)
+    let answer = client.send(Method::POST, &target, headers, full_body(body)).await.map_err(http)?;
+    read_bounded(answer).await.map_err(http)
 }
 
-pub(crate) async fn bounded(answer: Response) -> Result<Answer, HttpError> {
-    Ok(Answer { status: answer.status, body: answer.decoded().whole(MAX_DOCUMENT).await? })
+pub(crate) async fn read_bounded(answer: Response) -> Result<Answer, HttpError> {
+    Ok(Answer { status: answer.status, body: answer.decompressed().read_body(MAX_DOCUMENT).await? })
 }
 
 /// The parsed document, or why it is not accepted.
-pub(crate) fn believed<T>(
+pub(crate) fn accept_metadata<T>(
     what: &'static str,
     place: &str,
     read: Result<T, InvalidMetadata>,

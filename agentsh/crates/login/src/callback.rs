@@ -10,7 +10,7 @@ use url::form_urlencoded;
 
 use super::error::LoginError;
 use super::metadata::same_issuer;
-use super::registration::shown;
+use super::registration::display_text;
 
 /// Longest request, in bytes: a code may be long.
 const MAX_REQUEST: usize = 32 << 10;
@@ -64,10 +64,16 @@ impl Callback {
         limit: Duration,
         note: &dyn Fn(&str),
     ) -> Result<String, LoginError> {
-        timeout(limit, self.hear(expected, note)).await.unwrap_or(Err(LoginError::TimedOut(limit.as_secs())))
+        timeout(limit, self.accept_code(expected, note))
+            .await
+            .unwrap_or(Err(LoginError::TimedOut(limit.as_secs())))
     }
 
-    async fn hear(&self, expected: &ExpectedCallback, note: &dyn Fn(&str)) -> Result<String, LoginError> {
+    async fn accept_code(
+        &self,
+        expected: &ExpectedCallback,
+        note: &dyn Fn(&str),
+    ) -> Result<String, LoginError> {
         // Browsers open connections in advance: no request waits for an idle one.
         let mut open = JoinSet::new();
         loop {
@@ -158,7 +164,7 @@ pub fn judge(query: &str, expected: &ExpectedCallback) -> Option<Result<String, 
     }
     if let Some(error) = value("error") {
         let more = value("error_description").map(|more| format!(" ({more})")).unwrap_or_default();
-        return Some(Err(LoginError::Denied(shown(&format!("{error}{more}")))));
+        return Some(Err(LoginError::Denied(display_text(&format!("{error}{more}")))));
     }
     let code = value("code").filter(|code| !code.is_empty());
     Some(code.ok_or_else(|| LoginError::Denied("its answer has no authorization code".to_owned())))

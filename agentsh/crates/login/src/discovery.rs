@@ -4,11 +4,11 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICA
 use hyper::{Method, StatusCode};
 use url::Url;
 
-use super::ask::{Clients, believed, document, place};
+use super::ask::{Clients, accept_metadata, client_and_target, document};
 use super::challenge::Challenge;
 use super::error::LoginError;
 use super::metadata::{self, AuthorizationServer, Resource};
-use crate::egress::client::{Response, whole};
+use crate::egress::client::{Response, full_body};
 
 /// The first message of the protocol, which a server that wants a login does not answer.
 const INITIALIZE_REQUEST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"agentsh","version":"1"}}}"#;
@@ -31,7 +31,7 @@ pub struct LoginServer {
 /// # Errors
 /// When there is none, when their metadata contradict each other, or when one of them may not be asked.
 pub async fn discover(clients: &Clients, server: &Url) -> Result<LoginServer, LoginError> {
-    let challenge = knock(clients, server).await?.unwrap_or_default();
+    let challenge = probe_server(clients, server).await?.unwrap_or_default();
     let Some(resource) = resource(clients, server, &challenge).await? else {
         return of_origin(clients, server, challenge).await;
     };
@@ -66,9 +66,9 @@ fn canonical(server: &Url) -> String {
 }
 
 /// The answer of the server to a request without a token. Only metadata of its own origin counts.
-async fn knock(clients: &Clients, server: &Url) -> Result<Option<Challenge>, LoginError> {
+async fn probe_server(clients: &Clients, server: &Url) -> Result<Option<Challenge>, LoginError> {
     const WHAT: &str = "the server";
-    let (client, mut target) = place(clients, WHAT, server.as_str())?;
+    let (client, mut target) = client_and_target(clients, WHAT, server.as_str())?;
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -76,7 +76,7 @@ async fn knock(clients: &Clients, server: &Url) -> Result<Option<Challenge>, Log
     let mut before = 0;
     loop {
         let answer = client
-            .send(Method::POST, &target, headers.clone(), whole(INITIALIZE_REQUEST))
+            .send(Method::POST, &target, headers.clone(), full_body(INITIALIZE_REQUEST))
             .await
             .map_err(http)?;
         let location = answer.headers.get(hyper::header::LOCATION).and_then(|value| value.to_str().ok());
@@ -95,7 +95,7 @@ async fn knock(clients: &Clients, server: &Url) -> Result<Option<Challenge>, Log
             // The server opened a session for us: end it.
             let mut headers = HeaderMap::new();
             headers.insert(SESSION, session.clone());
-            let _ = client.send(Method::DELETE, &target, headers, whole("")).await;
+            let _ = client.send(Method::DELETE, &target, headers, full_body("")).await;
         }
         return Ok(challenge(&answer));
     }
@@ -124,29 +124,32 @@ async fn resource(
     };
     for place in places {
         if let Some(text) = document(clients, ABOUT_SERVER, &place).await? {
-            return believed(ABOUT_SERVER, &place, Resource::read(&text, server)).map(Some);
+            return accept_metadata(ABOUT_SERVER, &place, Resource::read(&text, server)).map(Some);
         }
     }
     Ok(None)
 }
 
 async fn authorization_server(clients: &Clients, issuer: &str) -> Result<AuthorizationServer, LoginError> {
-    described(clients, issuer).await
+    server_metadata(clients, issuer).await
 }
 
 /// The metadata of an authorization server.
-pub(crate) async fn described(clients: &Clients, issuer: &str) -> Result<AuthorizationServer, LoginError> {
-    let places = believed(ABOUT_ISSUER, issuer, metadata::places_of_issuer(issuer))?;
+pub(crate) async fn server_metadata(
+    clients: &Clients,
+    issuer: &str,
+) -> Result<AuthorizationServer, LoginError> {
+    let places = accept_metadata(ABOUT_ISSUER, issuer, metadata::places_of_issuer(issuer))?;
     for place in places {
         let Some(text) = document(clients, ABOUT_ISSUER, &place).await? else { continue };
         // A web application may answer every address with its page.
         if text.trim_ascii_start().starts_with(b"<") {
             continue;
         }
-        let found = believed(ABOUT_ISSUER, &place, AuthorizationServer::read(&text, issuer))?;
+        let found = accept_metadata(ABOUT_ISSUER, &place, AuthorizationServer::read(&text, issuer))?;
         // The user and secrets must be sent only to addresses as safe as those requested so far.
         for (what, url) in endpoints(&found) {
-            self::place(clients, what, url)?;
+            self::client_and_target(clients, what, url)?;
         }
         return Ok(found);
     }

@@ -8,16 +8,16 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue}
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::ask::{Clients, bounded, place};
+use super::ask::{Clients, client_and_target, read_bounded};
 use super::callback::{Callback, ExpectedCallback};
 use super::discovery::LoginServer;
 use super::error::LoginError;
 use super::grant::Grant;
 use super::pkce::Pkce;
-use super::registration::{Authentication, Registered, shown};
+use super::registration::{Authentication, Registered, display_text};
 use super::{escape, random};
 use crate::egress::HttpError;
-use crate::egress::client::whole;
+use crate::egress::client::full_body;
 
 const TOKEN_ENDPOINT: &str = "its token endpoint";
 /// A right to stay logged in, where an authorization server has one.
@@ -60,7 +60,7 @@ impl Login {
         let Pkce { challenge, verifier } = Pkce::new().map_err(LoginError::NoRandom)?;
         let redirect = callback.address();
         let wanted: Vec<String> = asked_for(&scopes, &found.server.scopes).collect();
-        let asks = asking(
+        let asks = authorization_url(
             &found.server.authorization_endpoint,
             &[
                 ("client_id", &client.id),
@@ -136,8 +136,8 @@ pub(crate) async fn refresh(clients: &Clients, grant: &Grant, token: &str) -> Re
 }
 
 /// The URL at which a browser requests a code. Empty parameters are left out.
-pub(crate) fn asking(endpoint: &str, asked: &[(&str, &str)]) -> Result<Url, LoginError> {
-    let mut url = parsed(endpoint, "its authorization endpoint")?;
+pub(crate) fn authorization_url(endpoint: &str, asked: &[(&str, &str)]) -> Result<Url, LoginError> {
+    let mut url = parse_url(endpoint, "its authorization endpoint")?;
     url.query_pairs_mut()
         .append_pair("response_type", "code")
         .append_pair("code_challenge_method", "S256")
@@ -145,7 +145,7 @@ pub(crate) fn asking(endpoint: &str, asked: &[(&str, &str)]) -> Result<Url, Logi
     Ok(url)
 }
 
-pub(crate) fn parsed(text: &str, what: &'static str) -> Result<Url, LoginError> {
+pub(crate) fn parse_url(text: &str, what: &'static str) -> Result<Url, LoginError> {
     Url::parse(text).map_err(|_| LoginError::Refused { what, why: "it is not a URL".to_owned() })
 }
 
@@ -157,15 +157,15 @@ fn asked_for<'a>(wanted: &'a [String], known: &[String]) -> impl Iterator<Item =
     wanted.iter().cloned().chain(more)
 }
 
-/// Requests tokens from a token endpoint (RFC 6749, 3.2). Returns its answer, spelled as in [`plain`].
+/// Requests tokens from a token endpoint (RFC 6749, 3.2). Returns its answer, spelled as in [`parse_answer`].
 pub(crate) async fn ask(
     clients: &Clients,
     client: &Registered,
     endpoint: &str,
     asked: &[(&str, &str)],
 ) -> Result<Map<String, Value>, LoginError> {
-    let endpoint = parsed(endpoint, TOKEN_ENDPOINT)?;
-    let (http_client, target) = place(clients, TOKEN_ENDPOINT, endpoint.as_str())?;
+    let endpoint = parse_url(endpoint, TOKEN_ENDPOINT)?;
+    let (http_client, target) = client_and_target(clients, TOKEN_ENDPOINT, endpoint.as_str())?;
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
@@ -182,11 +182,11 @@ pub(crate) async fn ask(
     }
     let http = |source| LoginError::Http { what: TOKEN_ENDPOINT, source };
     let answer =
-        http_client.send(Method::POST, &target, headers, whole(form.finish())).await.map_err(http)?;
-    let answer = bounded(answer).await.map_err(http)?;
+        http_client.send(Method::POST, &target, headers, full_body(form.finish())).await.map_err(http)?;
+    let answer = read_bounded(answer).await.map_err(http)?;
     match answer.status.as_u16() {
         // Some answer 201 to a POST.
-        200 | 201 => plain(&answer.body),
+        200 | 201 => parse_answer(&answer.body),
         // The server may answer differently later.
         status @ (429 | 500..) => Err(http(HttpError::Broken(format!("HTTP {status}")))),
         _ => Err(refusal(&answer.body)),
@@ -203,7 +203,7 @@ fn basic(id: &str, secret: &str) -> Result<HeaderValue, LoginError> {
             value.set_sensitive(true);
             value
         })
-        .map_err(|_| no("its client secret cannot be sent in a header"))
+        .map_err(|_| no_token("its client secret cannot be sent in a header"))
 }
 
 /// The error of a token endpoint (RFC 6749, 5.2).
@@ -215,29 +215,29 @@ fn refusal(body: &[u8]) -> LoginError {
         error_uri: Option<String>,
     }
     let Ok(said) = serde_json::from_slice::<TokenErrorBody>(body) else {
-        return no("its answer does not follow the specification");
+        return no_token("its answer does not follow the specification");
     };
     let description = said.error_description.map(|text| format!(": {text}")).unwrap_or_default();
     let see = said.error_uri.map(|uri| format!(" (see {uri})")).unwrap_or_default();
-    no(&format!("{}{description}{see}", said.error))
+    no_token(&format!("{}{description}{see}", said.error))
 }
 
 /// An answer with tokens as the specification spells it. Some servers give a lifetime as text or scopes as a list, or
 /// omit a token type; other clients accept that.
-fn plain(body: &[u8]) -> Result<Map<String, Value>, LoginError> {
+fn parse_answer(body: &[u8]) -> Result<Map<String, Value>, LoginError> {
     let Ok(Value::Object(mut answer)) = serde_json::from_slice(body) else {
-        return Err(no("its answer is not a JSON object"));
+        return Err(no_token("its answer is not a JSON object"));
     };
     answer.retain(|_, value| !value.is_null());
     if !answer.get("access_token").is_some_and(Value::is_string) {
-        return Err(no("its answer has no `access_token`"));
+        return Err(no_token("its answer has no `access_token`"));
     }
     if answer.get("refresh_token").is_some_and(|token| !token.is_string()) {
-        return Err(no("`refresh_token` in its answer is not a string"));
+        return Err(no_token("`refresh_token` in its answer is not a string"));
     }
     let kind = answer.entry("token_type").or_insert_with(|| Value::from("Bearer"));
     if !kind.is_string() {
-        return Err(no("`token_type` in its answer is not a string"));
+        return Err(no_token("`token_type` in its answer is not a string"));
     }
     if let Some(life) = answer.get_mut("expires_in") {
         let seconds = match &*life {
@@ -245,7 +245,7 @@ fn plain(body: &[u8]) -> Result<Map<String, Value>, LoginError> {
             other => other.as_f64(),
         };
         let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let wrong = || no("`expires_in` in its answer is not a number of seconds");
+        let wrong = || no_token("`expires_in` in its answer is not a number of seconds");
         *life = Value::from(seconds.ok_or_else(wrong)?.as_secs());
     }
     if let Some(scope) = answer.get_mut("scope") {
@@ -253,24 +253,24 @@ fn plain(body: &[u8]) -> Result<Map<String, Value>, LoginError> {
         match (&*scope, words) {
             (Value::String(_), _) => {}
             (_, Some(Some(words))) => *scope = Value::from(words.join(" ")),
-            _ => return Err(no("`scope` in its answer is neither a string nor a list of strings")),
+            _ => return Err(no_token("`scope` in its answer is neither a string nor a list of strings")),
         }
     }
     Ok(answer)
 }
 
-fn no(why: &str) -> LoginError {
-    LoginError::NoToken(shown(why))
+fn no_token(why: &str) -> LoginError {
+    LoginError::NoToken(display_text(why))
 }
 
 fn tokens(answer: &Map<String, Value>) -> Result<Tokens, LoginError> {
     let text = |name: &str| answer.get(name).and_then(Value::as_str);
     if !text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
-        return Err(no("it is not a bearer token"));
+        return Err(no_token("it is not a bearer token"));
     }
     let access = text("access_token").unwrap_or_default().to_owned();
     if access.is_empty() || access.len() > MAX_TOKEN || !access.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(no("it is not a single ASCII word of at most 16 KiB"));
+        return Err(no_token("it is not a single ASCII word of at most 16 KiB"));
     }
     let scopes = text("scope").map(|scopes| {
         let scopes = scopes.split(' ').map(|scope| escape::line(scope).into_owned());

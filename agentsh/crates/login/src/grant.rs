@@ -64,7 +64,7 @@ impl Grant {
     ///
     /// # Errors
     /// When it is over ([`LoginError::is_final`]), or the authorization server cannot be asked.
-    pub async fn renewed(&self, clients: &Clients, now: u64) -> Result<Self, LoginError> {
+    pub async fn renew(&self, clients: &Clients, now: u64) -> Result<Self, LoginError> {
         let refresh = self.refresh_token.as_deref();
         let refresh = refresh.ok_or_else(|| LoginError::NoToken("there is no refresh token".to_owned()))?;
         let tokens = flow::refresh(clients, self, refresh).await?;

@@ -63,7 +63,7 @@ impl Resource {
         if !names(&identifier, server) {
             return Err(InvalidMetadata::OtherResource(identifier));
         }
-        let issuers: Vec<String> = listed(raw.authorization_servers);
+        let issuers: Vec<String> = bounded_list(raw.authorization_servers);
         if issuers.is_empty() {
             return Err(InvalidMetadata::NoIssuer);
         }
@@ -145,7 +145,7 @@ impl AuthorizationServer {
             scopes: scopes(raw.scopes_supported),
             names_itself: raw.authorization_response_iss_parameter_supported == Some(true),
             takes_documents: raw.client_id_metadata_document_supported == Some(true),
-            client_authentication: listed(raw.token_endpoint_auth_methods_supported),
+            client_authentication: bounded_list(raw.token_endpoint_auth_methods_supported),
         })
     }
 }
@@ -168,14 +168,14 @@ pub(crate) fn same_issuer(one: &str, other: &str) -> bool {
     bare(one) == bare(other)
 }
 
-fn listed(list: Option<Vec<String>>) -> Vec<String> {
+fn bounded_list(list: Option<Vec<String>>) -> Vec<String> {
     let mut list = list.unwrap_or_default();
     list.truncate(MAX_LISTED);
     list
 }
 
 fn scopes(list: Option<Vec<String>>) -> Vec<String> {
-    listed(list).into_iter().filter(|scope| is_scope(scope)).collect()
+    bounded_list(list).into_iter().filter(|scope| is_scope(scope)).collect()
 }
 
 /// Addresses of a server's description if the server names none: next to its path, then at the top.

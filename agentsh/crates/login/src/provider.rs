@@ -6,7 +6,7 @@ use url::Url;
 use super::ask::Clients;
 use super::discovery;
 use super::error::LoginError;
-use super::flow::{ask, asking, parsed};
+use super::flow::{ask, authorization_url, parse_url};
 use super::metadata::AuthorizationServer;
 use super::pkce::Pkce;
 use super::random;
@@ -39,7 +39,7 @@ pub struct SignInSecrets {
 /// # Errors
 /// If it does not answer, or its answer is not valid.
 pub async fn discover(clients: &Clients, issuer: &str) -> Result<AuthorizationServer, LoginError> {
-    discovery::described(clients, issuer).await
+    discovery::server_metadata(clients, issuer).await
 }
 
 /// Makes a sign-in ready. Nothing is sent.
@@ -55,9 +55,9 @@ pub fn begin(
     let word = || random::hex::<32>().map_err(LoginError::NoRandom);
     let (state, nonce) = (word()?, word()?);
     let Pkce { challenge, verifier } = Pkce::new().map_err(LoginError::NoRandom)?;
-    parsed(redirect, "the redirect address")?;
+    parse_url(redirect, "the redirect address")?;
     let scopes: Vec<&str> = std::iter::once(OPENID).chain(scopes.iter().map(String::as_str)).collect();
-    let url = asking(
+    let url = authorization_url(
         &server.authorization_endpoint,
         &[
             ("client_id", &client.id),
@@ -82,7 +82,7 @@ pub async fn trade(
     redirect: &str,
     (code, verifier): (String, String),
 ) -> Result<String, LoginError> {
-    parsed(redirect, "the redirect address")?;
+    parse_url(redirect, "the redirect address")?;
     let asked = [
         ("grant_type", "authorization_code"),
         ("code", code.as_str()),

@@ -76,7 +76,7 @@ pub async fn register(
             Ok(RegistrationErrorBody { error, error_description }) => error_description.unwrap_or(error),
             Err(_) => format!("HTTP {}", answer.status.as_u16()),
         };
-        return Err(LoginError::NotRegistered(shown(&why)));
+        return Err(LoginError::NotRegistered(display_text(&why)));
     }
     let answered: RegistrationResponse = serde_json::from_slice(&answer.body)
         .map_err(|_| LoginError::NotRegistered("its answer has no `client_id`".to_owned()))?;
@@ -95,7 +95,7 @@ pub async fn register(
 /// The user's own registration. A secret is shown in the body where that is known there: some servers look for the name in the
 /// body in any case.
 #[must_use]
-pub fn known(server: &AuthorizationServer, id: String, secret: Option<String>) -> Registered {
+pub fn user_registration(server: &AuthorizationServer, id: String, secret: Option<String>) -> Registered {
     let is_post = server.client_authentication.iter().any(|known| known == "client_secret_post");
     Registered {
         id,
@@ -105,6 +105,6 @@ pub fn known(server: &AuthorizationServer, id: String, secret: Option<String>) -
 }
 
 /// Foreign text in one line of bounded length.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn display_text(text: &str) -> String {
     escape::shorten(&escape::line(text), 200).into_owned()
 }

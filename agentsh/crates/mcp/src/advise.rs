@@ -6,12 +6,12 @@ use crate::json::{self, Json};
 const META: &str = "agentsh/advisory";
 
 /// The member for facts about the server.
-const ABOUT: &str = "agentsh/advisories";
+const ADVISORIES_MEMBER: &str = "agentsh/advisories";
 
 /// Puts facts about the server into `_meta` of a result, replacing what the server put there.
 pub(super) fn put_about<'a>(answer: &mut Json<'a>, about: Json<'a>) {
     if let Some(Json::Object(members)) = answer.member_mut("result") {
-        put_meta(members, ABOUT, about);
+        put_meta(members, ADVISORIES_MEMBER, about);
     }
 }
 
@@ -42,12 +42,12 @@ impl Advice {
         if sentences.is_empty() {
             return Self::default();
         }
-        let text = json::spell(&sentences.join("\n"));
+        let text = json::escape_text(&sentences.join("\n"));
         let message = match answer.member("error").and_then(|error| error.member("message")) {
             Some(Json::String(raw)) => Some(format!("{text}\\n\\n{raw}")),
             _ => None,
         };
-        Self { blocks: sentences.iter().map(|text| json::spell(text)).collect(), text, message }
+        Self { blocks: sentences.iter().map(|text| json::escape_text(text)).collect(), text, message }
     }
 
     /// Inserts the sentences. `is_call`: a tool's result, which may have content.

@@ -29,9 +29,9 @@ impl<R: Recorder> Connection<R> {
         let about = format!("'{name}' is waiting for a person's answer");
         let message = format!(
             r#"{{"jsonrpc":"2.0","id":{spelled},"method":"elicitation/create","params":{{"mode":"url","elicitationId":"{}","url":"{}","message":"{}"}}}}"#,
-            json::spell(&page.id),
-            json::spell(&page.url),
-            json::spell(&about)
+            json::escape_text(&page.id),
+            json::escape_text(&page.url),
+            json::escape_text(&about)
         );
         // agentsh wrote it.
         let Ok(tree) = json::read(message.as_bytes()) else { return false };
@@ -45,7 +45,7 @@ impl<R: Recorder> Connection<R> {
         const METHOD: &str = "notifications/elicitation/complete";
         let message = format!(
             r#"{{"jsonrpc":"2.0","method":"{METHOD}","params":{{"elicitationId":"{}"}}}}"#,
-            json::spell(&page.id)
+            json::escape_text(&page.id)
         );
         if let Ok(tree) = json::read(message.as_bytes()) {
             client.notification(METHOD, tree);

@@ -113,7 +113,7 @@ pub(super) struct Audits {
 
 impl Audits {
     /// Must be called inside a `LocalSet`.
-    pub fn park(
+    pub fn hold_call(
         &mut self,
         id: Id,
         call: RecordSubject,

@@ -66,7 +66,7 @@ pub fn run(server: &str) -> Result<(), BridgeError> {
     }
 }
 
-/// Longest answer to [`why`], in bytes.
+/// Longest answer to [`ask_session`], in bytes.
 const MAX_ANSWER: u64 = 64 << 10;
 
 /// Asks the session about a path, host or command. The answer begins with `+` (allowed) or `-`; the rest is for
@@ -74,7 +74,7 @@ const MAX_ANSWER: u64 = 64 << 10;
 ///
 /// # Errors
 /// No session, or no answer.
-pub fn why(path: &Path, word: &str) -> Result<(bool, String), BridgeError> {
+pub fn ask_session(path: &Path, word: &str) -> Result<(bool, String), BridgeError> {
     let lost = |error| BridgeError::Connect { path: path.display().to_string(), error };
     let mut stream = connect(path)?;
     let mut line = b"{\"why\":".to_vec();

@@ -73,7 +73,7 @@ pub async fn arrive(stream: UnixStream) -> Result<Arrival, AcceptError> {
     if let Some(word) = parse_question(&line) {
         return Ok(Arrival::Why { word, stream });
     }
-    let (header, stdio) = offered(&line, passed)?;
+    let (header, stdio) = accept_descriptors(&line, passed)?;
     accept(stream, header, stdio).await.map(|accepted| Arrival::Bridge(Box::new(accepted)))
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn first_line(stream: &UnixStream) -> Result<(Vec<u8>, Vec<Owne
 }
 
 /// Closes unacceptable descriptors and returns None.
-pub(super) fn offered(
+pub(super) fn accept_descriptors(
     line: &[u8],
     passed: Vec<OwnedFd>,
 ) -> Result<(Header, Option<(OwnedFd, OwnedFd)>), AcceptError> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::bridge_accept::{AcceptError, Accepted, Arrival, arrive, first_line, offered};
+use crate::bridge_accept::{AcceptError, Accepted, Arrival, accept_descriptors, arrive, first_line};
 
 async fn accept(stream: tokio::net::UnixStream) -> Result<Accepted, AcceptError> {
     match arrive(stream).await? {
@@ -27,7 +27,7 @@ async fn accept_stdio(
     stream: &tokio::net::UnixStream,
 ) -> Result<(crate::bridge_accept::Header, Option<(OwnedFd, OwnedFd)>), AcceptError> {
     let (line, passed) = first_line(stream).await?;
-    offered(&line, passed)
+    accept_descriptors(&line, passed)
 }
 
 fn run<T>(test: impl Future<Output = T>) -> T {

@@ -12,7 +12,7 @@ const NAME: &str = "io.agentsh/caller";
 
 /// The request with its caller. None: it is not an object.
 #[must_use]
-pub fn told(line: &[u8], caller: &Caller) -> Option<Vec<u8>> {
+pub fn with_caller(line: &[u8], caller: &Caller) -> Option<Vec<u8>> {
     let text = serde_json::json!({"address": caller.address, "headers": caller.headers}).to_string();
     let value = json::read(text.as_bytes()).ok()?;
     let mut tree = json::read(line).ok()?;
@@ -83,7 +83,7 @@ mod tests {
                 r#"{"id":1,"params":{"n":1}}"#,
             ),
         ] {
-            let told = told(sent.as_bytes(), &caller).unwrap();
+            let told = with_caller(sent.as_bytes(), &caller).unwrap();
             let mut tree = json::read(&told).unwrap();
             assert_eq!(take(&mut tree).as_ref(), Some(&caller), "{sent}");
             assert_eq!(tree.to_compact(), left);

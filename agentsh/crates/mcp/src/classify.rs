@@ -64,7 +64,7 @@ pub(super) struct Answers {
 
 impl Answers {
     /// Must be called inside a `LocalSet`.
-    pub fn park(&mut self, answer: Waiting, question: Pin<Box<dyn Future<Output = Classified>>>) {
+    pub fn hold_answer(&mut self, answer: Waiting, question: Pin<Box<dyn Future<Output = Classified>>>) {
         self.bytes += answer.message.len();
         let task = self.running.spawn_local(question);
         self.waiting.insert(task.id(), answer);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::json::{Json, spell, unescape};
+use crate::json::{Json, escape_text, unescape};
 
 /// Names the revision in each request of the protocol without sessions.
 pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -47,7 +47,7 @@ fn audience(version: &str, capabilities: Option<&Json<'_>>) -> String {
     if text.len() <= MAX_LENGTH {
         return text;
     }
-    crate::guard::interface::hash(&Json::String(&spell(&text)))
+    crate::guard::interface::hash(&Json::String(&escape_text(&text)))
 }
 
 #[cfg(test)]

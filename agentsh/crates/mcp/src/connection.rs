@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::guard::threads::apart;
+use crate::guard::threads::run_in_pool;
 use crate::guard::{Caller, Decision, Guard, PrecomputedFindings, SubjectKind, Verdict};
 use crate::json::Json;
 use crate::store::words::Sender;
@@ -217,7 +217,7 @@ impl<R: Recorder> Connection<R> {
         };
         let (tell, told) = oneshot::channel();
         // The connection may be gone.
-        apart(move || drop(tell.send(offload_job.run())));
+        run_in_pool(move || drop(tell.send(offload_job.run())));
         told.await.unwrap_or_default()
     }
 

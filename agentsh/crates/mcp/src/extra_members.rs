@@ -43,7 +43,7 @@ const CLIENTS_OWN: [&str; 5] =
 
 /// A request that a person is asked about: as it will be forwarded, and what is shown of it, to which the answer is
 /// bound. That is everything, but for what belongs to the connection; a call that has arguments alone is its arguments.
-pub(super) fn asked<'a>(tree: &Json<'a>, is_call: bool) -> (Json<'a>, Json<'a>) {
+pub(super) fn question_forms<'a>(tree: &Json<'a>, is_call: bool) -> (Json<'a>, Json<'a>) {
     let part = |value: &Json<'a>, is_in: &dyn Fn(&str) -> bool| match value {
         Json::Object(members) => {
             Json::Object(members.iter().filter(|(raw, _)| is_in(&unescape(raw))).cloned().collect())
@@ -126,7 +126,7 @@ mod tests {
     fn a_person_is_shown_all_that_is_forwarded() {
         let asked = |text: &str| {
             let tree = read(text.as_bytes()).unwrap();
-            let (forwarded, shown) = asked(&tree, true);
+            let (forwarded, shown) = question_forms(&tree, true);
             (forwarded.to_compact(), shown.to_compact())
         };
         for (sent, forwarded, shown) in [

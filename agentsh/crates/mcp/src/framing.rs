@@ -16,9 +16,9 @@ pub const TAIL_BYTES: usize = 512;
 
 const CHUNK: usize = 64 << 10;
 /// A larger buffer is freed once it is empty.
-const KEEP: usize = 1 << 20;
+const MAX_KEPT_BYTES: usize = 1 << 20;
 
-/// Memory for long lines, shared by all connections of a session. A line up to [`KEEP`] bytes needs none, so using it
+/// Memory for long lines, shared by all connections of a session. A line up to [`MAX_KEPT_BYTES`] bytes needs none, so using it
 /// up stops no ordinary message.
 #[derive(Clone, Debug, Default)]
 pub struct Budget(Option<Rc<Cell<usize>>>);
@@ -109,7 +109,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     /// With a shared budget. A line without room counts as oversized.
     #[must_use]
-    pub fn within(mut self, budget: Budget) -> Self {
+    pub fn with_budget(mut self, budget: Budget) -> Self {
         self.budget = budget;
         self
     }
@@ -197,7 +197,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     /// Whether an unfinished line of this length fits. The buffer may be twice as long.
     fn has_room_for(&mut self, length: usize) -> bool {
         let most = self.limit.saturating_add(2 * CHUNK);
-        let wanted = if length > KEEP { (2 * length).min(most) } else { 0 };
+        let wanted = if length > MAX_KEPT_BYTES { (2 * length).min(most) } else { 0 };
         if wanted > self.taken && self.budget.take(wanted - self.taken) {
             self.taken = wanted;
         }
@@ -206,7 +206,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     /// Frees a large buffer and its budget.
     fn shrink_buffer(&mut self) {
-        if self.buffer.capacity() > KEEP && self.taken > 0 {
+        if self.buffer.capacity() > MAX_KEPT_BYTES && self.taken > 0 {
             self.buffer = Vec::new();
         }
         self.budget.give_back(std::mem::take(&mut self.taken));
@@ -215,7 +215,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     fn make_room(&mut self) {
         if self.start == self.buffer.len() {
             self.buffer.clear();
-            if self.buffer.capacity() > KEEP {
+            if self.buffer.capacity() > MAX_KEPT_BYTES {
                 self.buffer = Vec::new();
             }
             self.shrink_buffer();

@@ -13,7 +13,7 @@ use super::caller;
 use super::client::Client;
 use super::client_capabilities;
 use super::connection::{Connection, Handshake, Phase, Side};
-use super::extra_members::{asked, extra_members};
+use super::extra_members::{extra_members, question_forms};
 use super::framing::Frame;
 use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind, MAX_PENDING, SUBSCRIPTION};
@@ -150,7 +150,7 @@ impl<R: Recorder> Connection<R> {
         let mut decision = self.decide_offloaded(matter, beside).await;
         self.retract_displaced(client, judged.name(), &decision);
         let rewrites = std::mem::take(&mut decision.rewrites);
-        let clean = rewritten(
+        let clean = apply_rewrites(
             tree,
             &rewrites,
             match judged {
@@ -164,9 +164,9 @@ impl<R: Recorder> Connection<R> {
             decision.refuse_instead_of_asking();
         }
         if self.is_asked(&judged, &decision) && self.cannot_run().is_none() {
-            return self.park(client, tree, id, judged, decision);
+            return self.hold_call(client, tree, id, judged, decision);
         }
-        if let Err(error) = self.settle(&id, &judged, &decision, None).await {
+        if let Err(error) = self.record_decision(&id, &judged, &decision, None).await {
             return client.error(Some(&id), &error);
         }
         self.send_request(client, tree, id, method, params);
@@ -218,7 +218,7 @@ impl<R: Recorder> Connection<R> {
     }
 
     /// Parks a call until it is answered.
-    fn park(
+    fn hold_call(
         &mut self,
         client: &mut impl Client,
         tree: &Json<'_>,
@@ -234,7 +234,7 @@ impl<R: Recorder> Connection<R> {
         let server = &self.options.server;
         let approve = self.options.approve.as_ref().filter(|_| decision.is_ask());
         // The forwarded message is the one that the person saw.
-        let asked = approve.map(|_| asked(tree, is_call));
+        let asked = approve.map(|_| question_forms(tree, is_call));
         let (tree, shown) = asked.as_ref().map_or((tree, &Json::Null), |(tree, shown)| (tree, shown));
         let person = approve.map(|approve| {
             approve.ask(&ApprovalSubject {
@@ -267,7 +267,7 @@ impl<R: Recorder> Connection<R> {
             heard
         };
         let page = page.flatten().filter(|page| self.show_approval_page(client, page, call.name()));
-        self.audits.park(id, call, tree.to_compact().into_bytes(), (decision, page), Box::pin(asked));
+        self.audits.hold_call(id, call, tree.to_compact().into_bytes(), (decision, page), Box::pin(asked));
     }
 
     pub async fn on_audited(
@@ -298,7 +298,7 @@ impl<R: Recorder> Connection<R> {
             }
             word = Some(AuditorAnswer { word: said, by, outcome, after_ms: parked.waited_ms() });
         }
-        let settled = self.settle(&parked.id, &parked.call, &parked.decision, word).await;
+        let settled = self.record_decision(&parked.id, &parked.call, &parked.decision, word).await;
         let settled = settled.map_err(|error| match is_broken {
             true => ErrorReply {
                 code: reply::INTERNAL_ERROR,
@@ -341,7 +341,7 @@ impl<R: Recorder> Connection<R> {
         let word =
             AuditorAnswer { word: AuditVerdict::Cancelled, by: None, outcome: Outcome::Block, after_ms };
         // The caller gets another error, or is gone.
-        let _ = self.settle(&parked.id, &parked.call, &parked.decision, Some(word)).await;
+        let _ = self.record_decision(&parked.id, &parked.call, &parked.decision, Some(word)).await;
     }
 
     pub async fn client_notification(
@@ -425,7 +425,7 @@ impl<R: Recorder> Connection<R> {
                 self.decide_offloaded(SubjectKind::Answer { method: &method, result }, beside).await;
             rewrites = std::mem::take(&mut decision.rewrites);
             let judged = RecordSubject::Request { method };
-            if let Err(error) = self.settle(id, &judged, &decision, None).await {
+            if let Err(error) = self.record_decision(id, &judged, &decision, None).await {
                 // A server must not get another one's text.
                 let message = "the client's answer was not forwarded".to_owned();
                 let error = ErrorReply { message, rule: None, ..error };
@@ -435,7 +435,7 @@ impl<R: Recorder> Connection<R> {
         match answer {
             // Not held: a server may need it before it answers the handshake.
             Answer::Open(_) | Answer::Cancelled(_) if self.is_running() => {
-                let clean = rewritten(tree, &rewrites, &["result"]);
+                let clean = apply_rewrites(tree, &rewrites, &["result"]);
                 let tree = clean.as_ref().unwrap_or(tree);
                 self.to_server.push(|out| tree.write(out));
             }
@@ -497,7 +497,11 @@ impl<R: Recorder> Connection<R> {
 }
 
 /// The message with replaced texts below a path; None: no change.
-pub(super) fn rewritten<'a>(tree: &Json<'a>, rewrites: &'a [Rewrite], path: &[&str]) -> Option<Json<'a>> {
+pub(super) fn apply_rewrites<'a>(
+    tree: &Json<'a>,
+    rewrites: &'a [Rewrite],
+    path: &[&str],
+) -> Option<Json<'a>> {
     if rewrites.is_empty() {
         return None;
     }

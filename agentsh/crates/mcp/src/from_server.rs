@@ -17,7 +17,7 @@ use super::classify::{Classified, ServerAnswer, Waiting};
 use super::client::Client;
 use super::connection::{Connection, Phase, Side};
 use super::framing::Frame;
-use super::from_client::{cancelled_id, rewritten};
+use super::from_client::{apply_rewrites, cancelled_id};
 use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind};
 use super::record::RecordSubject;
@@ -102,11 +102,11 @@ impl<R: Recorder> Connection<R> {
         let mut decision = self.decide_offloaded(matter, None).await;
         let rewrites = std::mem::take(&mut decision.rewrites);
         let judged = RecordSubject::Request { method: method.into() };
-        if let Err(error) = self.settle(&id, &judged, &decision, None).await {
+        if let Err(error) = self.record_decision(&id, &judged, &decision, None).await {
             return self.error_to_server(Some(&id.spelled), &error);
         }
         self.from_server.insert(id.clone(), method, Kind::Other, None, None);
-        let clean = rewritten(&tree, &rewrites, &["params"]);
+        let clean = apply_rewrites(&tree, &rewrites, &["params"]);
         client.request(&id, clean.unwrap_or(tree));
     }
 
@@ -117,7 +117,7 @@ impl<R: Recorder> Connection<R> {
         let rewrites = std::mem::take(&mut decision.rewrites);
         self.record_findings(method, &Value::Null, &decision);
         if !decision.is_block() {
-            let clean = rewritten(tree, &rewrites, &["params"]);
+            let clean = apply_rewrites(tree, &rewrites, &["params"]);
             client.notification(method, clean.unwrap_or_else(|| tree.clone()));
         }
     }
@@ -132,11 +132,11 @@ impl<R: Recorder> Connection<R> {
             }
             "notifications/tools/list_changed" => {
                 self.listing.tools_changed();
-                self.interface_check.changed();
+                self.interface_check.note_change();
                 self.record.record(Event::McpToolsListChanged { server_id: self.options.server.clone() });
             }
             "notifications/prompts/list_changed" | "notifications/resources/list_changed" => {
-                self.interface_check.changed();
+                self.interface_check.note_change();
             }
             "notifications/cancelled" => {
                 if let Some(id) = cancelled_id(params) {
@@ -247,7 +247,7 @@ impl<R: Recorder> Connection<R> {
             && let Some(question) = self.classifying(&kind, &tree)
         {
             let message = tree.to_compact().into_bytes();
-            self.answers.park(Waiting { id: id.clone(), kind, message }, question);
+            self.answers.hold_answer(Waiting { id: id.clone(), kind, message }, question);
             return;
         }
         self.on_answer(client, tree, id, kind, Classified::default()).await;
@@ -363,7 +363,7 @@ impl<R: Recorder> Connection<R> {
             match &id {
                 Some(id) => {
                     let judged = RecordSubject::Result { tool };
-                    if let Err(error) = self.settle(id, &judged, &decision, None).await {
+                    if let Err(error) = self.record_decision(id, &judged, &decision, None).await {
                         return client.error(Some(id), &error);
                     }
                 }
@@ -475,7 +475,7 @@ fn without_control(value: &Json<'_>, path: &mut Vec<usize>, rewrites: &mut Vec<R
     if let Some(text) = value.as_text().filter(|text| text.contains(is_control)) {
         rewrites.push(Rewrite {
             path: path.clone(),
-            spelled: json::spell(&ansi::strip(&text).0.replace(is_control, "")).to_string(),
+            spelled: json::escape_text(&ansi::strip(&text).0.replace(is_control, "")).to_string(),
         });
     }
 }

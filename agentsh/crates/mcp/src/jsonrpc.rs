@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use crate::guard::checks::looks;
+use crate::guard::checks::name_skeleton;
 use crate::json::{Json, folds_to, has_lone_surrogate};
 
 /// In bytes as written, because ids are kept while a request runs.
@@ -252,7 +252,7 @@ impl Key {
 
     /// Whether an answer with id `other` matches.
     #[must_use]
-    pub fn fits(&self, other: &Self) -> bool {
+    pub fn matches_answer(&self, other: &Self) -> bool {
         self == other || other.other_spelling().as_ref() == Some(self)
     }
 }
@@ -285,7 +285,9 @@ fn looks_known(method: &str) -> bool {
 
 /// Letters, digits and signs of a method as people see them.
 fn form(method: &str) -> String {
-    let seen: String =
-        looks(method).chars().filter(|seen| seen.is_alphanumeric() || "/_-.$".contains(*seen)).collect();
+    let seen: String = name_skeleton(method)
+        .chars()
+        .filter(|seen| seen.is_alphanumeric() || "/_-.$".contains(*seen))
+        .collect();
     seen.split('/').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
 }

@@ -23,8 +23,8 @@ pub mod line_writer;
 pub mod mcp_headers;
 pub mod options;
 pub mod proxy;
+pub mod recover_id;
 pub mod reject_connection;
-pub mod salvage;
 pub mod shared_reader;
 pub mod upstream;
 

@@ -134,7 +134,7 @@ impl<R: Recorder> Connection<R> {
             let reason = format!("server '{}' ended", self.options.server);
             client.withdraw(&entry.id, &reason);
         }
-        self.interface_check.changed();
+        self.interface_check.note_change();
         self.to_server.clear();
         self.held = Vec::new();
         self.phase = Phase::Idle;

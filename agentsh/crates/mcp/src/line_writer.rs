@@ -21,7 +21,7 @@ impl<W: AsyncWrite + Unpin + 'static> LineWriter<W> {
     }
 
     /// Waits for other writers.
-    pub async fn turn(&self) -> WriteTurn<W> {
+    pub async fn wait_for_turn(&self) -> WriteTurn<W> {
         WriteTurn(Arc::clone(&self.sink).lock_owned().await)
     }
 
@@ -30,7 +30,7 @@ impl<W: AsyncWrite + Unpin + 'static> LineWriter<W> {
     /// # Errors
     /// When the peer does not read any more.
     pub async fn write(&self, lines: Vec<u8>) -> io::Result<()> {
-        self.turn().await.write(lines).await
+        self.wait_for_turn().await.write(lines).await
     }
 
     /// Closes after the current line.

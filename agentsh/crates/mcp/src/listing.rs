@@ -137,7 +137,7 @@ impl<R: Recorder> Connection<R> {
             let is_known = tool_name(params).is_ok_and(|tool| self.tools.contains_key(&*tool));
             if is_known || !(self.listing.seen || self.options.lists_first) { &[] } else { &[List::Tools] }
         } else {
-            let used = params.and_then(|params| UsedEntry::by(method, params));
+            let used = params.and_then(|params| UsedEntry::from_request(method, params));
             match used.filter(|_| (self.options.lists_offers_first.0)())?.kind {
                 Offer::Prompt => &[List::Offers(Offer::Prompt)],
                 // A URI may also be one of a template.

@@ -35,7 +35,7 @@ pub async fn serve(
         }
     };
     let lines = LineReader::new(input, max_line_bytes);
-    tokio::join!(answering, front(lines, output, max_line_bytes, record, ask, answered));
+    tokio::join!(answering, serve_lines(lines, output, max_line_bytes, record, ask, answered));
 }
 
 /// `rmcp`'s end.
@@ -64,7 +64,7 @@ impl Transport<RoleServer> for Channels {
     }
 }
 
-async fn front(
+async fn serve_lines(
     mut lines: LineReader<impl AsyncRead + Unpin>,
     mut output: impl AsyncWrite + Unpin,
     max_line_bytes: usize,

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 /// With more bytes, the proxy stops reading the other side.
 const HIGH_WATER_BYTES: usize = 1 << 20;
 /// A larger buffer is freed once it is empty.
-const KEEP: usize = 1 << 20;
+const MAX_KEPT_BYTES: usize = 1 << 20;
 
 /// Between a progress notification and a following answer. The official TypeScript client misses progress that arrives
 /// in the same read as the answer; servers leave such a gap, which batching would close.
@@ -101,7 +101,7 @@ impl Outbox {
         if self.waiting() == 0 {
             self.written = 0;
             self.buffer.clear();
-            if self.buffer.capacity() > KEEP {
+            if self.buffer.capacity() > MAX_KEPT_BYTES {
                 self.buffer = Vec::new();
             }
         } else if self.written > self.buffer.len() / 2 {

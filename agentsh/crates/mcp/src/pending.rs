@@ -211,7 +211,7 @@ impl Pending {
     }
 
     /// The only open request, if there is one.
-    pub fn sole(&self) -> Option<Key> {
+    pub fn only_request(&self) -> Option<Key> {
         if self.open.len() == 1 { self.open.keys().next().cloned() } else { None }
     }
 

@@ -38,7 +38,8 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
     record: R,
     options: Options,
 ) -> ConnectionEnd {
-    let mut client = LineReader::new(client_in, options.max_line_bytes).within(options.client_lines.clone());
+    let mut client =
+        LineReader::new(client_in, options.max_line_bytes).with_budget(options.client_lines.clone());
     let mut to_client = Outbox::default();
     let mut host = ServerSession::new(Connection::new(options, Rc::clone(&guard), record), upstream);
     host.open().await;
@@ -53,7 +54,7 @@ pub async fn serve<R: Recorder, U: Upstream + 'static>(
             host.end_input(&mut to_client).await;
         }
         host.take_server_lines(&mut to_client).await;
-        host.settle();
+        host.start_or_finish();
         let is_behind = to_client.is_idle() && !guard.borrow_mut().catch_up();
         if host.is_done() && (host.is_client_gone() || to_client.is_idle()) {
             caught_up(&guard).await;

@@ -53,7 +53,7 @@ impl<R: Recorder> Connection<R> {
     ///
     /// # Errors
     /// The error for the sender, if it must not be forwarded.
-    pub async fn settle(
+    pub async fn record_decision(
         &self,
         id: &Id,
         judged: &RecordSubject,
@@ -146,7 +146,7 @@ fn finding(server: &ServerId, name: &str, jsonrpc_id: &Value, found: &Finding) -
             severity: severity(found.severity),
             reason: found.verdict.reason.code().to_owned(),
             rule: found.verdict.rule.clone(),
-            pointer: redact::whole(&found.pointer),
+            pointer: redact::redact_text(&found.pointer),
             context: found.context.clone(),
             description: found.description.clone(),
             other_server: other.map(|other| other.server.clone()),
@@ -167,7 +167,7 @@ fn finding(server: &ServerId, name: &str, jsonrpc_id: &Value, found: &Finding) -
         source_tool: source.map(|source| source.tool.clone()),
         destination: found.destination.clone(),
         context: found.context.clone(),
-        pointer: redact::whole(&found.pointer),
+        pointer: redact::redact_text(&found.pointer),
         decoded: found.decoded.iter().map(|step| (*step).to_owned()).collect(),
         detail: found.what.clone(),
     }

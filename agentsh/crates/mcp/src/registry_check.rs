@@ -168,7 +168,7 @@ pub(super) enum VerificationEvent {
 }
 
 impl ConnectionVerifier {
-    pub fn changed(&mut self) {
+    pub fn note_change(&mut self) {
         self.is_stale = true;
     }
 
@@ -308,14 +308,14 @@ impl<R: Recorder> Connection<R> {
             if *kind == Kind::Initialize && self.handshake.initialized.is_none() {
                 // No server lists anything before.
                 interface_check.confirmed = true;
-                self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+                self.send_to_server(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
             }
             self.begin_round();
         }
         true
     }
 
-    fn say(&mut self, message: &str) {
+    fn send_to_server(&mut self, message: &str) {
         // agentsh wrote it.
         if let Ok(tree) = json::read(message.as_bytes()) {
             self.forward_to_server(&tree);
@@ -374,7 +374,7 @@ impl<R: Recorder> Connection<R> {
         let id = Id { key: key.clone(), spelled: spelled.into() };
         self.from_client.insert(id, method, Kind::OwnOffer, None, Some(Instant::now() + PAGE_TIMEOUT));
         self.interface_check.round = Round::Listing { own: key, section, pages: pages + 1, cursor };
-        self.say(&message);
+        self.send_to_server(&message);
     }
 
     /// Takes agentsh's own page.
@@ -475,7 +475,7 @@ impl<R: Recorder> Connection<R> {
                 r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{},"progress":{},"message":"waiting for a person to approve what server '{}' offers"}}}}"#,
                 token.spelled,
                 interface_check.ticks,
-                json::spell(&self.options.server.0)
+                json::escape_text(&self.options.server.0)
             );
             if let Ok(tree) = json::read(message.as_bytes()) {
                 client.notification("notifications/progress", tree);

@@ -16,8 +16,8 @@ use super::framing::Frame;
 use super::jsonrpc::{EnvelopeError, Id, Key, Shape};
 use super::options::Options;
 use super::pending::Answer;
+use super::recover_id::{self, RecoveredId};
 use super::reply::{self, ErrorReply};
-use super::salvage::{self, RecoveredId};
 
 /// How long to wait for the right answer after an ambiguous one.
 const LATE_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub(super) struct InvalidMessage {
 
 impl InvalidMessage {
     pub fn unreadable(line: &[u8], error: &JsonError) -> Self {
-        let RecoveredId { id, shape } = salvage::from_line(line);
+        let RecoveredId { id, shape } = recover_id::from_line(line);
         Self {
             reason: error.kind.code(),
             detail: error.to_string(),
@@ -53,7 +53,7 @@ impl InvalidMessage {
     /// None for a frame within the limit.
     pub fn if_oversized(frame: &Frame<'_>, limit: usize) -> Option<Self> {
         let Frame::Oversized { bytes, head, tail } = frame else { return None };
-        let RecoveredId { id, shape } = salvage::from_ends(head, tail, *bytes);
+        let RecoveredId { id, shape } = recover_id::from_ends(head, tail, *bytes);
         Some(Self {
             reason: "oversized-line",
             detail: if *bytes > limit as u64 {
@@ -167,7 +167,7 @@ impl<R: Recorder> Connection<R> {
         let who = format!("server '{}'", self.options.server);
         if let Some(key) = fault.id.as_ref().and_then(|id| self.from_client.find(&id.key)) {
             if matches!(fault.shape, Shape::Noise | Shape::Unversioned) {
-                self.doubt(key, UNLIKELY_ANSWER_TIMEOUT, fault.to_asker(&who));
+                self.add_ambiguous(key, UNLIKELY_ANSWER_TIMEOUT, fault.to_asker(&who));
             } else if let Some(entry) = self.from_client.give_up(&key) {
                 self.close(client, &entry, &fault.to_asker(&who));
             }
@@ -178,7 +178,7 @@ impl<R: Recorder> Connection<R> {
 
     /// An answer without a request; see the module's head.
     pub fn mark_ambiguous(&mut self, reason: &'static str, detail: &str) {
-        let Some(key) = self.from_client.sole() else { return };
+        let Some(key) = self.from_client.only_request() else { return };
         let error = ErrorReply {
             code: reply::BAD_ANSWER,
             message: format!(
@@ -192,10 +192,10 @@ impl<R: Recorder> Connection<R> {
         let notified = self.unanswered_notifications;
         self.unanswered_notifications = notified.saturating_sub(1);
         let time = if notified > 0 { UNLIKELY_ANSWER_TIMEOUT } else { LATE_ANSWER_TIMEOUT };
-        self.doubt(key, time, error);
+        self.add_ambiguous(key, time, error);
     }
 
-    fn doubt(&mut self, key: Key, time: Duration, error: ErrorReply) {
+    fn add_ambiguous(&mut self, key: Key, time: Duration, error: ErrorReply) {
         self.doubted.entry(key).or_insert(AmbiguousAnswer { at: Instant::now() + time, error });
     }
 

@@ -43,7 +43,7 @@ pub(super) struct ServerSession<R: Recorder, U: Upstream> {
     pub connection: Connection<R>,
     limit: usize,
     launch: Launch<U>,
-    live: Option<Live<U::Stdin, U::Stdout>>,
+    live: Option<ServerStreams<U::Stdin, U::Stdout>>,
     backoff: Backoff,
     /// Earliest start.
     not_before: Instant,
@@ -66,7 +66,7 @@ enum Launch<U: Upstream> {
     Nothing,
 }
 
-struct Live<I, O> {
+struct ServerStreams<I, O> {
     stdin: Option<I>,
     /// None at the end of the server's output.
     stdout: Option<LineReader<O>>,
@@ -150,7 +150,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
                 heard = answers.next() => SessionEvent::Classified(heard),
                 told = interface_check.next() => SessionEvent::VerificationOutcome(told),
                 released = relisting.next() => SessionEvent::ReleaseCounts(released),
-                () = until(timer) => SessionEvent::Timer,
+                () = wait_until(timer) => SessionEvent::Timer,
             }
         };
         let Some(end) = looking else { return next.await };
@@ -201,7 +201,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
     }
 
     /// Starts the server if a request waits, and closes its input after the client's last message.
-    pub fn settle(&mut self) {
+    pub fn start_or_finish(&mut self) {
         let Options { exit_grace, has_reader, is_over, .. } = &mut self.connection.options;
         if is_over.get() {
             *exit_grace = SIGNAL_GRACE.min(*exit_grace);
@@ -292,16 +292,16 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
         let now = Instant::now();
         match outcome {
             Err(error) => {
-                self.not_before = now + self.backoff.after(now, now);
+                self.not_before = now + self.backoff.delay_after(now, now);
                 self.connection.on_start_failed(client, error);
             }
             Ok(Running { stdin, stdout, exit, kill, told }) => {
                 self.connection.on_started();
                 let lines = self.connection.options.server_lines.clone();
                 let replaying = matches!(self.connection.phase, Phase::Replaying(_));
-                self.live = Some(Live {
+                self.live = Some(ServerStreams {
                     stdin: Some(stdin),
-                    stdout: Some(LineReader::new(stdout, self.limit).within(lines)),
+                    stdout: Some(LineReader::new(stdout, self.limit).with_budget(lines)),
                     exit: Some(exit),
                     exited: None,
                     kill,
@@ -396,7 +396,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             self.connection.held = Vec::new();
         } else {
             let now = Instant::now();
-            let wait = self.backoff.after(started, now);
+            let wait = self.backoff.delay_after(started, now);
             self.not_before = now + wait;
             // Its input was closed after the client's, so it ended as asked. The exit status matters only if a request
             // waited.
@@ -455,7 +455,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
     }
 }
 
-impl<I, O> Live<I, O> {
+impl<I, O> ServerStreams<I, O> {
     /// Sets the deadline, unless an earlier one is set.
     fn limit_patience(&mut self, limit: Duration) {
         let at = Instant::now() + limit;
@@ -464,7 +464,7 @@ impl<I, O> Live<I, O> {
 }
 
 /// An abandoned connection kills its server.
-impl<I, O> Drop for Live<I, O> {
+impl<I, O> Drop for ServerStreams<I, O> {
     fn drop(&mut self) {
         if self.exited.is_none() {
             (self.kill)();
@@ -479,7 +479,7 @@ async fn or_never<F: Future + Unpin>(future: Option<F>) -> F::Output {
     }
 }
 
-async fn until(at: Option<Instant>) {
+async fn wait_until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => pending().await,

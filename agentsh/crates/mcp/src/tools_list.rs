@@ -119,7 +119,7 @@ impl<R: Recorder> Connection<R> {
 
     /// Reports once what is hidden because of its content, and not because of a list.
     fn tell_hidden(&mut self, kind: &str, name: &str, decision: &Decision) {
-        let Some(found) = decision.deciding().filter(|_| decision.is_block()) else { return };
+        let Some(found) = decision.deciding_finding().filter(|_| decision.is_block()) else { return };
         // The verifier reports it once for the whole server.
         if decision.verdict.reason == Reason::InterfaceNotVouched {
             return;
@@ -148,7 +148,7 @@ impl<R: Recorder> Connection<R> {
         let Some(result) = answer.member_mut("result") else { return Vec::new() };
         if offer == Offer::Instructions {
             let Some(text) = result.member(list).cloned() else { return Vec::new() };
-            let offered = self.offered(offer, "", &text);
+            let offered = self.judge_offer(offer, "", &text);
             if offered.is_none()
                 && let Json::Object(members) = result
             {
@@ -160,13 +160,13 @@ impl<R: Recorder> Connection<R> {
         let mut kept = KeptEntries::default();
         entries.retain(|entry| {
             let name = entry.member(named).and_then(Json::as_text).unwrap_or_default();
-            kept.note(self.offered(offer, &name, entry))
+            kept.note(self.judge_offer(offer, &name, entry))
         });
         kept.rewrites
     }
 
     /// The changes to a visible entry; None: hidden.
-    fn offered(&mut self, kind: Offer, name: &str, definition: &Json<'_>) -> Option<Vec<Rewrite>> {
+    fn judge_offer(&mut self, kind: Offer, name: &str, definition: &Json<'_>) -> Option<Vec<Rewrite>> {
         let hash = interface::hash(definition);
         let decision = self.decide(SubjectKind::Offer { kind, name, hash: &hash, definition });
         self.record_findings(name, &serde_json::Value::Null, &decision);

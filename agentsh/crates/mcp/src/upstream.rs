@@ -85,7 +85,7 @@ impl Backoff {
     pub const MIN_HEALTHY_UPTIME: Duration = Duration::from_secs(60);
 
     /// The delay after a server that ran from `started` to `ended`.
-    pub fn after(&mut self, started: Instant, ended: Instant) -> Duration {
+    pub fn delay_after(&mut self, started: Instant, ended: Instant) -> Duration {
         if ended.saturating_duration_since(started) >= Self::MIN_HEALTHY_UPTIME {
             self.next = Self::FIRST_BACKOFF;
         }
@@ -116,9 +116,9 @@ mod tests {
         let mut backoff = Backoff::default();
         let now = Instant::now();
         let short = now + Duration::from_secs(59);
-        let waits: Vec<u128> = (0..9).map(|_| backoff.after(now, short).as_millis()).collect();
+        let waits: Vec<u128> = (0..9).map(|_| backoff.delay_after(now, short).as_millis()).collect();
         assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
-        assert_eq!(backoff.after(now, now + Backoff::MIN_HEALTHY_UPTIME), Backoff::FIRST_BACKOFF);
-        assert_eq!(backoff.after(now, short), Backoff::FIRST_BACKOFF * 2);
+        assert_eq!(backoff.delay_after(now, now + Backoff::MIN_HEALTHY_UPTIME), Backoff::FIRST_BACKOFF);
+        assert_eq!(backoff.delay_after(now, short), Backoff::FIRST_BACKOFF * 2);
     }
 }

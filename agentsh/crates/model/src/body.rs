@@ -63,7 +63,7 @@ impl JudgedStream {
             Some(bytes) => self.stream.push(bytes, &mut self.judge, &mut out),
             None => self.stream.finish(&mut self.judge, &mut out),
         };
-        let told = self.stream.told();
+        let told = self.stream.take_events();
         self.call.usage = self.stream.usage();
         self.judge.note(self.provider, &told);
         match taken {
@@ -93,7 +93,7 @@ impl JudgedStream {
     /// Ends the stream with an error in the provider's format. Held text is not forwarded.
     fn withhold(&mut self, why: &str) -> Vec<u8> {
         self.body = None;
-        self.judge.withheld(self.provider, why);
+        self.judge.record_withheld(self.provider, why);
         error_event(self.provider, &format!("[agentsh] the answer is withheld: {why}"))
     }
 }
@@ -115,7 +115,7 @@ impl Body for JudgedStream {
             let Some(body) = &mut self.body else { return Poll::Ready(None) };
             let polled = Pin::new(body).poll_frame(context);
             if polled.is_pending() && self.quiet.as_mut().poll(context).is_ready() {
-                let why = silent(self.timeout);
+                let why = timeout_message(self.timeout);
                 let out = self.withhold(&why);
                 return Poll::Ready(Some(Ok(Frame::data(Bytes::from(out)))));
             }
@@ -160,7 +160,7 @@ pub(super) async fn first_piece(body: &mut Incoming) -> Bytes {
 }
 
 /// The error if nothing arrived for this time.
-pub(super) fn silent(timeout: Duration) -> String {
+pub(super) fn timeout_message(timeout: Duration) -> String {
     format!("the model sent nothing for {} ms (llm.timeout)", timeout.as_millis())
 }
 
@@ -206,7 +206,7 @@ fn error_event(provider: Provider, message: &str) -> Vec<u8> {
     text.into_bytes()
 }
 
-pub(super) fn answered(status: StatusCode, body: String) -> Reply {
+pub(super) fn reply_with(status: StatusCode, body: String) -> Reply {
     let mut response = Response::new(Either::Left(Full::new(Bytes::from(body))));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

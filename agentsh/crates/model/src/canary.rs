@@ -54,7 +54,7 @@ impl Canary {
             None => needle,
         };
         let needle = if self.decoded { needle.map(|needle| needle.in_views(views)) } else { needle };
-        if self.holds { needle.map(Needle::held) } else { needle }
+        if self.holds { needle.map(Needle::hold_until_complete) } else { needle }
     }
 }
 

@@ -57,7 +57,7 @@ enum Sender {
 }
 
 impl Upstream {
-    pub(super) fn to(&self) -> ChannelTarget<'_> {
+    pub(super) fn channel_target(&self) -> ChannelTarget<'_> {
         ChannelTarget { host: &self.host, port: self.port, is_tls: self.is_tls, is_one: self.is_one }
     }
 
@@ -98,7 +98,7 @@ const MAX_UNREAD_BYTES: usize = 1 << 20;
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The host in a request if it is not the host of its connection. Servers at one address differ only by that.
-fn misnamed<B>(request: &Request<B>, host: &str) -> Option<String> {
+fn mismatched_host<B>(request: &Request<B>, host: &str) -> Option<String> {
     let is_named = |text: &String| {
         let Ok(authority) = text.parse::<Authority>() else { return false };
         let name = authority.host().trim_start_matches('[').trim_end_matches(']');
@@ -126,7 +126,7 @@ impl Channel for Model {
             .any(|(place, of)| *of == port && (place == host || (is_local(place) && is_local(host))))
     }
 
-    fn picks(&self) -> Option<RequestFilter> {
+    fn request_filter(&self) -> Option<RequestFilter> {
         endpoints::is_everywhere(&self.facts).then_some(is_question)
     }
 
@@ -161,13 +161,13 @@ impl Channel for Model {
                 let upstream = Rc::clone(&upstream);
                 async move {
                     // The relay has read the head of a single one.
-                    if let Some(named) = misnamed(&request, host).filter(|_| !is_one) {
+                    if let Some(named) = mismatched_host(&request, host).filter(|_| !is_one) {
                         // Some clients of HTTP/2 take no answer before their request has ended.
                         let body = Limited::new(request.into_body(), MAX_UNREAD_BYTES).collect();
                         let _ = tokio::time::timeout(UNREAD_TIMEOUT, body).await;
-                        return Ok(self.filtered(self.misdirected(&named, host)));
+                        return Ok(self.without_keys(self.misdirected(&named, host)));
                     }
-                    Ok::<_, Infallible>(self.filtered(self.serve(request, &upstream).await))
+                    Ok::<_, Infallible>(self.without_keys(self.serve(request, &upstream).await))
                 }
             });
             let io = TokioIo::new(program.stream);
@@ -215,16 +215,15 @@ impl Channel for Model {
 
 impl Model {
     /// An answer without keys that stay outside.
-    fn filtered(&self, reply: Reply) -> Response<KeyFilter<ReplyBody>> {
+    fn without_keys(&self, reply: Reply) -> Response<KeyFilter<ReplyBody>> {
         let watch = self.keys.watch();
         let mut of_head = watch.clone();
-        let has_key = reply
-            .headers()
-            .iter()
-            .any(|(name, value)| of_head.sees(name.as_str().as_bytes()) || of_head.sees(value.as_bytes()));
+        let has_key = reply.headers().iter().any(|(name, value)| {
+            of_head.finds_in(name.as_str().as_bytes()) || of_head.finds_in(value.as_bytes())
+        });
         let mut reply = if has_key {
             let why = "the response contains an API key that the sandbox must not see in a header";
-            self.withheld(Provider::OpenAiChat, StatusCode::BAD_GATEWAY, why)
+            self.withheld_reply(Provider::OpenAiChat, StatusCode::BAD_GATEWAY, why)
         } else {
             reply
         };
@@ -237,7 +236,7 @@ impl Model {
         let why = format!(
             "a request for {named} on a connection to '{host}'; use a separate connection for each host"
         );
-        self.withheld(Provider::OpenAiChat, StatusCode::MISDIRECTED_REQUEST, &why)
+        self.withheld_reply(Provider::OpenAiChat, StatusCode::MISDIRECTED_REQUEST, &why)
     }
 }
 
@@ -319,7 +318,7 @@ mod tests {
             let request =
                 headers.iter().fold(Request::builder().uri(uri), |all, name| all.header(HOST, *name));
             let request = request.body(()).unwrap();
-            misnamed(&request, "api.example.com")
+            mismatched_host(&request, "api.example.com")
         };
         let wrong = Some("'other.example'".to_owned());
         assert_eq!(named("/", &["api.example.com"]), None);

@@ -20,13 +20,17 @@ pub enum Interception {
 
 /// None: its answers are not judged.
 #[must_use]
-pub fn way(facts: &Facts, endpoint: &Endpoint) -> Option<Interception> {
+pub fn interception(facts: &Facts, endpoint: &Endpoint) -> Option<Interception> {
     let enabled = facts.policy.llm.enabled.as_ref().map(|enabled| enabled.value);
     let can_prove = || authorities::can_prove(&facts.context.env);
-    chosen(enabled, endpoint, can_prove)
+    choose_interception(enabled, endpoint, can_prove)
 }
 
-fn chosen(enabled: Option<bool>, endpoint: &Endpoint, can_prove: impl Fn() -> bool) -> Option<Interception> {
+fn choose_interception(
+    enabled: Option<bool>,
+    endpoint: &Endpoint,
+    can_prove: impl Fn() -> bool,
+) -> Option<Interception> {
     match (enabled, endpoint.scheme, endpoint.judged) {
         (Some(false), _, _)
         | (_, _, TlsInspection::Never)
@@ -70,14 +74,14 @@ pub fn of_endpoints(endpoints: &[Endpoint], ends_tls: impl Fn(&Endpoint) -> bool
 
 /// How the model is reached, for the report. None: there is no known model.
 #[must_use]
-pub fn told(facts: &Facts, endpoints: &[Endpoint]) -> Option<Enforcement> {
+pub fn model_enforcement(facts: &Facts, endpoints: &[Endpoint]) -> Option<Enforcement> {
     const LAYER: &str = "model";
-    const ASKED: &str = "tool calls are judged before the agent sees them";
+    const MODEL_LAYER_REQUEST: &str = "tool calls are judged before the agent sees them";
     let (mut judged, mut unread) = (Vec::new(), Vec::new());
     let (llm, is_everywhere) = (&facts.policy.llm, is_everywhere(facts));
     for endpoint in endpoints.iter().filter(|endpoint| endpoint.judged != TlsInspection::Never) {
         let place = format!("{}:{}", endpoint.host, endpoint.port);
-        match way(facts, endpoint) {
+        match interception(facts, endpoint) {
             Some(Interception::Plain) => judged.push(format!("{place} (without TLS)")),
             Some(Interception::EndsTls) => {
                 judged.push(format!("{place} (TLS ends at the session's authority)"))
@@ -95,28 +99,32 @@ pub fn told(facts: &Facts, endpoints: &[Endpoint]) -> Option<Enforcement> {
         || format!("agentsh does not read requests to {unread}; to judge them: `llm: {{enabled: true}}`");
     match (judged.is_empty(), unread.is_empty()) {
         _ if is_off => None,
-        (true, true) if is_everywhere => Some(Enforcement::less(
+        (true, true) if is_everywhere => Some(Enforcement::weakened(
             LAYER,
-            ASKED,
+            MODEL_LAYER_REQUEST,
             "judged without TLS",
             State::Degraded,
             "the model hosts of this agent are not known: requests over TLS, batches, and APIs other than those of Anthropic, OpenAI, Google and Ollama are not read",
         )),
         (true, true) if *llm != LlmPolicy::default() || facts.policy.mcp.denies_own_tools() => {
-            Some(Enforcement::less(
+            Some(Enforcement::weakened(
                 LAYER,
-                ASKED,
+                MODEL_LAYER_REQUEST,
                 "not judged",
                 State::Absent,
                 "the model hosts of this agent are not known; to judge requests without TLS: `llm: {enabled: true}`",
             ))
         }
         (true, true) => None,
-        (true, false) => Some(Enforcement::less(LAYER, ASKED, "not judged", State::Absent, why())),
-        (false, true) => Some(Enforcement::enforced(LAYER, format!("{ASKED}: {}", judged.join(", ")))),
+        (true, false) => {
+            Some(Enforcement::weakened(LAYER, MODEL_LAYER_REQUEST, "not judged", State::Absent, why()))
+        }
+        (false, true) => {
+            Some(Enforcement::enforced(LAYER, format!("{MODEL_LAYER_REQUEST}: {}", judged.join(", "))))
+        }
         (false, false) => {
             let got = judged.join(", ");
-            Some(Enforcement::less(LAYER, ASKED, &got, State::Degraded, why()))
+            Some(Enforcement::weakened(LAYER, MODEL_LAYER_REQUEST, &got, State::Degraded, why()))
         }
     }
 }
@@ -140,7 +148,7 @@ mod tests {
 
     #[test]
     fn model_tls_is_inspected_where_supported_or_configured() {
-        let way = |enabled, scheme, judged| chosen(enabled, &endpoint(scheme, judged), || true);
+        let way = |enabled, scheme, judged| choose_interception(enabled, &endpoint(scheme, judged), || true);
         let (plain, tls) = (Some(Interception::Plain), Some(Interception::EndsTls));
         assert_eq!(way(None, Scheme::Http, TlsInspection::WhenAsked), plain);
         assert_eq!(way(None, Scheme::Https, TlsInspection::WhenAsked), None);
@@ -151,6 +159,9 @@ mod tests {
             assert_eq!(way(Some(false), scheme, TlsInspection::ByDefault), None);
         }
         // Without authorities no server can be verified: rather unread than unreachable.
-        assert_eq!(chosen(None, &endpoint(Scheme::Https, TlsInspection::ByDefault), || false), None);
+        assert_eq!(
+            choose_interception(None, &endpoint(Scheme::Https, TlsInspection::ByDefault), || false),
+            None
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hyper::StatusCode;
 
 use super::PendingAnswer;
-use super::judge::word;
+use super::judge::policy_provider;
 use super::ledger::Ledger;
 use agentsh_host::Record;
 use agentsh_llm::{Provider, Usage};
@@ -48,7 +48,7 @@ impl Drop for ModelCall {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let cost = self.books.ledger.borrow_mut().book(&self.name, self.usage, Instant::now());
         self.books.record.journal.record(Event::ModelCalled {
-            provider: word(self.provider),
+            provider: policy_provider(self.provider),
             model: self.name.chars().take(MAX_NAME).collect(),
             status: self.status,
             input_tokens: self.usage.input,

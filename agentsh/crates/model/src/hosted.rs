@@ -76,7 +76,7 @@ impl Model {
             self.write_down(one, &said).await;
             if said.outcome == Outcome::Block {
                 let why = format!("{}, by {}; {}", said.why, said.rule, said.remedy);
-                return Err(self.withheld(provider, StatusCode::FORBIDDEN, &why));
+                return Err(self.withheld_reply(provider, StatusCode::FORBIDDEN, &why));
             }
             if said.outcome == Outcome::Rewrite {
                 let why = format!(
@@ -92,7 +92,7 @@ impl Model {
             return Ok(body);
         }
         hosted::within_index(&body).map(Bytes::from).map_err(|error| {
-            self.withheld(provider, StatusCode::BAD_REQUEST, &format!("the request is {error}"))
+            self.withheld_reply(provider, StatusCode::BAD_REQUEST, &format!("the request is {error}"))
         })
     }
 
@@ -112,8 +112,8 @@ impl Model {
         }
         match &one.reach {
             HostedReach::Provider => HostedVerdict::allow(Reason::NoRule, default_rule()),
-            HostedReach::Url(url) => self.reach(one, url, "GET").await,
-            HostedReach::Server(url) => self.reach(one, url, "POST").await,
+            HostedReach::Url(url) => self.check_reach(one, url, "GET").await,
+            HostedReach::Server(url) => self.check_reach(one, url, "POST").await,
             HostedReach::Domains(domains) => self.reach_all(one, domains),
             HostedReach::Anywhere => HostedVerdict::block(
                 default_rule(),
@@ -127,16 +127,16 @@ impl Model {
     }
 
     /// Whether one place may be reached with requests of one kind.
-    async fn reach(&self, one: &Hosted, url: &str, method: &str) -> HostedVerdict {
+    async fn check_reach(&self, one: &Hosted, url: &str, method: &str) -> HostedVerdict {
         let refuse = |rule, what: &str, remedy| {
-            let shown = shown(url);
+            let shown = display_text(url);
             HostedVerdict::block(
                 rule,
                 format!("the model's provider would ask '{shown}' ({}): {what}", one.tool),
                 remedy,
             )
         };
-        let Some((host, text, port, target)) = place(url) else {
+        let Some((host, text, port, target)) = parse_url(url) else {
             let why = "programs read this URL in different ways";
             return refuse(default_rule(), why, remedy_by_name(&one.tool));
         };
@@ -182,7 +182,7 @@ impl Model {
                 let why = format!(
                     "the model's provider would use `{}` at '{}' and everything below it, which no rule allows",
                     one.tool,
-                    shown(domain)
+                    display_text(domain)
                 );
                 return HostedVerdict::block(default_rule(), why, remedy_by_name(&one.tool));
             };
@@ -198,13 +198,13 @@ impl Model {
             return;
         }
         let input = match &one.reach {
-            HostedReach::Url(url) | HostedReach::Server(url) => json!({ "url": shown(url) }),
+            HostedReach::Url(url) | HostedReach::Server(url) => json!({ "url": display_text(url) }),
             HostedReach::Domains(domains) => {
-                json!({ "domains": domains.iter().map(|one| shown(one)).collect::<Vec<_>>() })
+                json!({ "domains": domains.iter().map(|one| display_text(one)).collect::<Vec<_>>() })
             }
             HostedReach::Provider | HostedReach::Anywhere => json!({}),
         };
-        let (server, tool) = (ServerId(AGENT.to_owned()), shown(&one.tool));
+        let (server, tool) = (ServerId(AGENT.to_owned()), display_text(&one.tool));
         let id = serde_json::Value::Null;
         self.record.journal.record(Event::McpToolCalled {
             server_id: server.clone(),
@@ -233,12 +233,12 @@ pub(super) fn remedy_by_name(tool: &str) -> String {
     format!("to allow it: {}", remedy::shown(&agentsh_policy::own_tool_entry(tool)))
 }
 
-fn shown(text: &str) -> String {
+fn display_text(text: &str) -> String {
     escape::line(&text.chars().take(MAX_SHOWN).collect::<String>()).into_owned()
 }
 
 /// Host, as it is compared and as it is written, port, and path with query. None: parsers could differ about it.
-fn place(text: &str) -> Option<(Host, String, u16, String)> {
+fn parse_url(text: &str) -> Option<(Host, String, u16, String)> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"\\\"<>^`{|}".contains(&byte));
     let (_, rest) = text.split_once("://").filter(|_| is_plain)?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn ambiguous_url_is_not_accepted() {
-        let of = |text| place(text).map(|(_, name, port, target)| format!("{name} {port} {target}"));
+        let of = |text| parse_url(text).map(|(_, name, port, target)| format!("{name} {port} {target}"));
         assert_eq!(of("https://A.test/p?q=1#f").as_deref(), Some("a.test 443 /p?q=1"));
         assert_eq!(of("http://a.test:8080").as_deref(), Some("a.test 8080 /"));
         assert_eq!(of("https://[2001:db8::1]/").as_deref(), Some("2001:db8::1 443 /"));

@@ -37,7 +37,7 @@ pub(super) struct SessionJudge {
     refused: Vec<(Call, ServerId, String, Decision)>,
 }
 
-pub(super) fn word(provider: Provider) -> ModelProvider {
+pub(super) fn policy_provider(provider: Provider) -> ModelProvider {
     match provider {
         Provider::Anthropic => ModelProvider::Anthropic,
         Provider::OpenAiChat => ModelProvider::OpenAiChat,
@@ -48,7 +48,7 @@ pub(super) fn word(provider: Provider) -> ModelProvider {
 }
 
 /// A server's id as agents write it in tool names.
-fn written(id: &str) -> String {
+fn server_in_tool_name(id: &str) -> String {
     id.chars()
         .map(|one| if one.is_ascii_alphanumeric() || matches!(one, '_' | '-') { one } else { '_' })
         .collect()
@@ -64,7 +64,7 @@ fn identify(servers: &BTreeSet<String>, call: &Call) -> Option<(ServerId, String
     };
     let rest = whole.strip_prefix(PREFIX)?;
     let known = servers.iter().filter_map(|id| {
-        let tool = rest.strip_prefix(&written(id))?.strip_prefix(SEPARATOR)?;
+        let tool = rest.strip_prefix(&server_in_tool_name(id))?.strip_prefix(SEPARATOR)?;
         Some((id.clone(), tool.to_owned()))
     });
     // An id may begin with another one.
@@ -104,10 +104,11 @@ impl SessionJudge {
     }
 
     /// A stream that is withheld.
-    pub(super) fn withheld(&self, provider: Provider, why: &str) {
-        self.record
-            .journal
-            .record(Event::ModelAnswerWithheld { provider: word(provider), reason: why.to_owned() });
+    pub(super) fn record_withheld(&self, provider: Provider, why: &str) {
+        self.record.journal.record(Event::ModelAnswerWithheld {
+            provider: policy_provider(provider),
+            reason: why.to_owned(),
+        });
     }
 
     fn events(&mut self, provider: Provider, told: &[EngineEvent]) -> Vec<Event> {
@@ -125,7 +126,7 @@ impl SessionJudge {
         }
         if told.iter().any(super::is_leak) {
             events.push(Event::OutputMessageReplaced {
-                provider: word(provider),
+                provider: policy_provider(provider),
                 reason_code: ReplacedReason::SystemPromptLeak,
             });
         }
@@ -172,7 +173,10 @@ impl Judge for SessionJudge {
             AGENT => "the user can remove the rule".to_owned(),
             _ => agentsh_guard::remedy(&server, &tool, &decision.verdict),
         };
-        let what = decision.deciding().map(|found| format!("{}; ", found.told())).unwrap_or_default();
+        let what = decision
+            .deciding_finding()
+            .map(|found| format!("{}; ", found.with_remedies()))
+            .unwrap_or_default();
         let said = format!("{}; {what}{remedy}", decision.verdict.rule);
         self.refused.push((call.clone(), server, tool, decision));
         Ruling::Block(said)

@@ -22,12 +22,12 @@ impl<B> KeyFilter<B> {
     }
 
     fn pass(&mut self, bytes: &[u8]) -> Option<Bytes> {
-        if self.watch.sees(bytes) {
+        if self.watch.finds_in(bytes) {
             return None;
         }
         let mut all = std::mem::take(&mut self.held);
         all.extend_from_slice(bytes);
-        self.held = all.split_off(all.len() - self.watch.begun().min(all.len()));
+        self.held = all.split_off(all.len() - self.watch.partial_match_length().min(all.len()));
         Some(Bytes::from(all))
     }
 }

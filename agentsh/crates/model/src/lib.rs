@@ -28,7 +28,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 
-use self::body::{JudgedStream, answered, error_body, silent};
+use self::body::{JudgedStream, error_body, reply_with, timeout_message};
 use self::canary::Canary;
 use self::carry::Upstream;
 use self::finished_call::{ModelCall, SessionUsage};
@@ -110,7 +110,7 @@ impl Model {
         let policy = &facts.policy.llm;
         let places: Vec<(Host, u16)> = endpoints
             .iter()
-            .filter(|endpoint| endpoints::way(facts, endpoint).is_some())
+            .filter(|endpoint| endpoints::interception(facts, endpoint).is_some())
             .filter_map(|endpoint| Some((domain::normalise(&endpoint.host).ok()?, endpoint.port)))
             .collect();
         if places.is_empty() && !endpoints::is_everywhere(facts) {
@@ -188,13 +188,13 @@ impl Model {
             let why =
                 "[agentsh] web sockets to the model are not allowed: agentsh could not inspect the answers";
             let body = error_body(Provider::OpenAiResponses, StatusCode::UPGRADE_REQUIRED, why);
-            return answered(StatusCode::UPGRADE_REQUIRED, body);
+            return reply_with(StatusCode::UPGRADE_REQUIRED, body);
         }
         let routed = route(request.method().as_str(), request.uri().path());
-        let put = self.keys.put_on(&mut request, upstream.to());
-        if let Err(why) = put.and_then(|()| self.keys.check(&request, upstream.to())) {
+        let put = self.keys.put_on(&mut request, upstream.channel_target());
+        if let Err(why) = put.and_then(|()| self.keys.check(&request, upstream.channel_target())) {
             let provider = routed.provider().unwrap_or(Provider::OpenAiChat);
-            return self.withheld(provider, StatusCode::FORBIDDEN, &why);
+            return self.withheld_reply(provider, StatusCode::FORBIDDEN, &why);
         }
         if self.keys.holds_any() {
             // Compressed answers could not be searched for the key.
@@ -203,12 +203,12 @@ impl Model {
         let provider = match routed {
             Route::Model(provider) => provider,
             Route::Beside(_) => return self.pass(request, upstream).await,
-            Route::Kept(provider) => return self.kept(provider, request, upstream).await,
-            Route::Measured(provider) => return self.measured(provider, request, upstream).await,
-            Route::Left(..) | Route::Unknown => return self.unread(routed, request, upstream).await,
+            Route::Kept(provider) => return self.forward_stored_answer(provider, request, upstream).await,
+            Route::Measured(provider) => return self.forward_counted(provider, request, upstream).await,
+            Route::Left(..) | Route::Unknown => return self.forward_unread(routed, request, upstream).await,
         };
         let since = Instant::now();
-        let refuse = |status, why: &str| self.withheld(provider, status, why);
+        let refuse = |status, why: &str| self.withheld_reply(provider, status, why);
         let (mut head, body) = request.into_parts();
         let (asked, body) = match self.read(provider, &mut head, body, upstream).await {
             Ok((Some(asked), body)) => (asked, body),
@@ -216,7 +216,7 @@ impl Model {
             Err(refused) => return refused,
         };
         if let Some(said) = asked.said {
-            self.wire.0.borrow_mut().in_turn(self.turns.borrow_mut().hear(said));
+            self.wire.0.borrow_mut().in_turn(self.turns.borrow_mut().number_turn(said));
         }
         let body = match self.admit(provider, &asked, body, since).await {
             Ok(body) => body,
@@ -242,7 +242,7 @@ impl Model {
             Ok(Err(error)) => {
                 return refuse(StatusCode::BAD_GATEWAY, &format!("the model did not answer: {error}"));
             }
-            Err(_) => return refuse(StatusCode::GATEWAY_TIMEOUT, &silent(timeout)),
+            Err(_) => return refuse(StatusCode::GATEWAY_TIMEOUT, &timeout_message(timeout)),
         };
         let canary = self.needs.as_ref();
         let asked = PendingAnswer {
@@ -267,7 +267,7 @@ impl Model {
             return Response::from_parts(head, Either::Right(Either::Left(body)));
         }
         let refuse = |why: &str| {
-            let mut reply = self.withheld(asked.provider, StatusCode::BAD_GATEWAY, why);
+            let mut reply = self.withheld_reply(asked.provider, StatusCode::BAD_GATEWAY, why);
             // The official clients would ask again, and pay for the same answer.
             reply.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
             reply
@@ -286,7 +286,7 @@ impl Model {
             // Clients do not look at the name: what it is shows in how it begins.
             _ => match tokio::time::timeout(timeout, body::first_piece(&mut body)).await {
                 Ok(first) => (sse::begins(&first), first),
-                Err(_) => return refuse(&silent(timeout)),
+                Err(_) => return refuse(&timeout_message(timeout)),
             },
         };
         if is_stream {
@@ -308,7 +308,7 @@ impl Model {
             Ok(Ok(rest)) if first.is_empty() => rest.to_bytes(),
             Ok(Ok(rest)) => Bytes::from([first, rest.to_bytes()].concat()),
             Ok(Err(_)) => return refuse("the model's answer is longer than 16 MiB, or broke off"),
-            Err(_) => return refuse(&silent(timeout)),
+            Err(_) => return refuse(&timeout_message(timeout)),
         };
         let body = match encoding::decode(&mut head.headers, body, MAX_HELD) {
             Ok(body) => body,
@@ -341,7 +341,7 @@ impl Model {
         body: Incoming,
         upstream: &Upstream,
     ) -> Result<(Option<request::ModelRequest>, Bytes), Reply> {
-        let refuse = |status, why: &str| self.withheld(provider, status, why);
+        let refuse = |status, why: &str| self.withheld_reply(provider, status, why);
         let body = Limited::new(body, MAX_REQUEST).collect().await.map_err(|_| {
             refuse(StatusCode::PAYLOAD_TOO_LARGE, "the request is longer than 64 MiB, or broke off")
         })?;
@@ -351,8 +351,10 @@ impl Model {
         // The body may have another length than it came with; hyper writes the one that it has.
         head.headers.remove(CONTENT_LENGTH);
         match request::read(provider, head.uri.path(), &body) {
-            Ok(asked) if !upstream.to().is_one || !asked.model.is_empty() => Ok((Some(asked), body)),
-            Err(error) if !upstream.to().is_one => {
+            Ok(asked) if !upstream.channel_target().is_one || !asked.model.is_empty() => {
+                Ok((Some(asked), body))
+            }
+            Err(error) if !upstream.channel_target().is_one => {
                 Err(refuse(StatusCode::BAD_REQUEST, &format!("the request is {error}")))
             }
             _ => Ok((None, body)),
@@ -386,7 +388,8 @@ impl Model {
     fn spent(&self, provider: Provider, spent: &ledger::BudgetExhausted) -> Reply {
         let status =
             if spent.again.is_some() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::FORBIDDEN };
-        let mut reply = self.withheld(provider, status, &format!("the budget is used up: {}", spent.why));
+        let mut reply =
+            self.withheld_reply(provider, status, &format!("the budget is used up: {}", spent.why));
         if let Some(again) = spent.again {
             reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(again.as_secs() + 1));
         }
@@ -415,7 +418,7 @@ impl Model {
         // Off the thread that carries messages: a request has megabytes.
         let reads = self.remembers();
         let search = move || {
-            let own = if reads { secrets::own(provider, &text, &key) } else { Vec::new() };
+            let own = if reads { secrets::own_tool_results(provider, &text, &key) } else { Vec::new() };
             (secrets::search(&text, &policy, &key), own)
         };
         let searched = tokio::task::spawn_blocking(search).await;
@@ -423,7 +426,7 @@ impl Model {
             self.remember_own(own);
         }
         let Ok(searched) = searched.map(|(searched, _)| searched) else {
-            return Err(self.withheld(
+            return Err(self.withheld_reply(
                 provider,
                 StatusCode::BAD_GATEWAY,
                 "cannot search the request for secrets",
@@ -441,7 +444,7 @@ impl Model {
         let is_new = searched.found.iter().filter(|found| self.is_new(&found.hash)).count() > 0;
         if is_new || action == Action::Block {
             self.record.journal.record(Event::ModelSecretsFound {
-                provider: judge::word(provider),
+                provider: judge::policy_provider(provider),
                 action,
                 found: searched.found,
                 more: u64::try_from(searched.more).unwrap_or(u64::MAX),
@@ -450,7 +453,7 @@ impl Model {
         if action == Action::Block {
             let why =
                 format!("the request contains secrets ({kinds}); to allow them: `llm: {{secrets: log}}`");
-            return Err(self.withheld(provider, StatusCode::FORBIDDEN, &why));
+            return Err(self.withheld_reply(provider, StatusCode::FORBIDDEN, &why));
         }
         Ok(searched.body.map_or(body, Bytes::from))
     }
@@ -460,7 +463,7 @@ impl Model {
         let text = String::from_utf8_lossy(body);
         let line = text.trim_start().lines().next().unwrap_or_default();
         let is_json = line.is_empty() || line.starts_with(['{', '[']) || !matches!(error, LlmError::Json(_));
-        let is_guarded = self.keys.watch().sees(body) || needle.is_some_and(|needle| needle.is_in(&text));
+        let is_guarded = self.keys.watch().finds_in(body) || needle.is_some_and(|needle| needle.is_in(&text));
         if is_json || is_guarded {
             return error.to_string();
         }
@@ -468,11 +471,12 @@ impl Model {
     }
 
     /// In the shape of the provider's own errors, so that the agent shows it.
-    fn withheld(&self, provider: Provider, status: StatusCode, why: &str) -> Reply {
-        self.record
-            .journal
-            .record(Event::ModelAnswerWithheld { provider: judge::word(provider), reason: why.to_owned() });
-        answered(status, error_body(provider, status, &format!("[agentsh] {why}")))
+    fn withheld_reply(&self, provider: Provider, status: StatusCode, why: &str) -> Reply {
+        self.record.journal.record(Event::ModelAnswerWithheld {
+            provider: judge::policy_provider(provider),
+            reason: why.to_owned(),
+        });
+        reply_with(status, error_body(provider, status, &format!("[agentsh] {why}")))
     }
 }
 

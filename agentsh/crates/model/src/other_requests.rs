@@ -8,7 +8,7 @@ use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 
-use super::body::silent;
+use super::body::timeout_message;
 use super::carry::Upstream;
 use super::{Model, Outgoing, Reply, hop_by_hop, whole_and_plain};
 use agentsh_egress::encoding;
@@ -25,7 +25,7 @@ impl Model {
 
     /// Stored answers are judged as new ones are. They are read as a whole, except where a policy rule allows the
     /// request.
-    pub(super) async fn kept(
+    pub(super) async fn forward_stored_answer(
         &self,
         provider: Provider,
         request: Request<Incoming>,
@@ -50,13 +50,13 @@ impl Model {
                 "`GET {path}` may contain answers of a model: {why}; to let it pass unread: `llm: {{allow: \
                  [\"GET {path}\"]}}`"
             );
-            self.withheld(provider, StatusCode::BAD_GATEWAY, &why)
+            self.withheld_reply(provider, StatusCode::BAD_GATEWAY, &why)
         };
         let timeout = policy.timeout();
         let body = match tokio::time::timeout(timeout, Limited::new(body, MAX_HELD).collect()).await {
             Ok(Ok(body)) => body,
             Ok(Err(_)) => return refuse("it is longer than 16 MiB, or broke off"),
-            Err(_) => return refuse(&silent(timeout)),
+            Err(_) => return refuse(&timeout_message(timeout)),
         };
         let body = match encoding::decode(&mut head.headers, body.to_bytes(), MAX_HELD) {
             Ok(body) => body,
@@ -76,7 +76,7 @@ impl Model {
     }
 
     /// A request with text for a model: counted and searched like a question.
-    pub(super) async fn measured(
+    pub(super) async fn forward_counted(
         &self,
         provider: Provider,
         request: Request<Incoming>,
@@ -96,7 +96,7 @@ impl Model {
     }
 
     /// A request that is not read: it passes if a rule allows it, or if it is known and nothing has to be kept out.
-    pub(super) async fn unread(
+    pub(super) async fn forward_unread(
         &self,
         routed: Route,
         request: Request<Incoming>,
@@ -117,7 +117,7 @@ impl Model {
         let Some(because) = because else {
             return match routed {
                 Route::Left(provider, later) if policy.passes(method, target).is_none() => {
-                    self.left(provider, later, request, upstream).await
+                    self.forward_stored_data(provider, later, request, upstream).await
                 }
                 _ => self.pass(request, upstream).await,
             };
@@ -129,11 +129,11 @@ impl Model {
         if self.is_new(&why) {
             self.record.note(&why);
         }
-        self.withheld(routed.provider().unwrap_or(Provider::OpenAiChat), StatusCode::FORBIDDEN, &why)
+        self.withheld_reply(routed.provider().unwrap_or(Provider::OpenAiChat), StatusCode::FORBIDDEN, &why)
     }
 
     /// Data that the provider stores: a tool of the agent, and so are the actions that its questions request.
-    async fn left(
+    async fn forward_stored_data(
         &self,
         provider: Provider,
         later: StoredData,
@@ -175,7 +175,9 @@ impl Model {
                 hop_by_hop(&mut head.headers);
                 Response::from_parts(head, Either::Right(Either::Left(body)))
             }
-            Err(error) => self.withheld(Provider::OpenAiChat, StatusCode::BAD_GATEWAY, &error.to_string()),
+            Err(error) => {
+                self.withheld_reply(Provider::OpenAiChat, StatusCode::BAD_GATEWAY, &error.to_string())
+            }
         }
     }
 }

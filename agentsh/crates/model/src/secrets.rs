@@ -57,7 +57,7 @@ pub(super) fn search(body: &[u8], policy: &LlmPolicy, key: &[u8]) -> Option<Sear
     let body = (action == OnSecret::Redact).then(|| {
         let (_, rewrites) =
             agentsh_scan::scan_secrets(&tree, &is_left, &|kind| policy.on_secret(kind) == OnSecret::Redact);
-        agentsh_scan::rewritten(&tree, &rewrites)
+        agentsh_scan::rewritten_json(&tree, &rewrites)
     });
     let more = redactions.len() - found.len();
     Some(Searched { body, action, found, more })
@@ -73,32 +73,32 @@ pub(super) struct OwnResult {
 }
 
 /// Results of the agent's own tools in a request, as far as they contain a secret. Time is linear in the request.
-pub(super) fn own(provider: Provider, body: &[u8], key: &[u8]) -> Vec<OwnResult> {
+pub(super) fn own_tool_results(provider: Provider, body: &[u8], key: &[u8]) -> Vec<OwnResult> {
     // The newest first: what was read before was sent before.
     let read =
         agentsh_llm::agent_tool_results::read(provider, body).into_iter().rev().filter_map(|(tool, text)| {
             let lines = secret_lines(&text)?;
-            Some(OwnResult { tool, hash: hashed(key, &lines), lines })
+            Some(OwnResult { tool, hash: hash_value(key, &lines), lines })
         });
     read.take(MAX_READ).collect()
 }
 
-fn hashed(key: &[u8], value: &str) -> String {
+fn hash_value(key: &[u8], value: &str) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     agentsh_base::hex(hmac::sign(&key, value.as_bytes()).as_ref().iter().take(8))
 }
 
 fn secret_found(tree: &Json<'_>, redaction: &Redaction, key: &[u8]) -> SecretFound {
-    let text = at(tree, &redaction.pointer).and_then(Json::as_text).unwrap_or_default();
+    let text = value_at(tree, &redaction.pointer).and_then(Json::as_text).unwrap_or_default();
     let value = text.get(redaction.start..redaction.end).unwrap_or_default();
     SecretFound {
         kind: redaction.kind.to_owned(),
         pointer: redaction.pointer.clone(),
-        hash: hashed(key, value),
+        hash: hash_value(key, value),
     }
 }
 
-fn at<'a, 'b>(tree: &'b Json<'a>, pointer: &str) -> Option<&'b Json<'a>> {
+fn value_at<'a, 'b>(tree: &'b Json<'a>, pointer: &str) -> Option<&'b Json<'a>> {
     pointer.split('/').skip(1).try_fold(tree, |value, part| {
         let name = part.replace("~1", "/").replace("~0", "~");
         match value {

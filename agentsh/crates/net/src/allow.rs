@@ -50,19 +50,19 @@ impl Allowlist {
 
     /// Allows questions about names without a rule, on ports 80 and 443.
     #[must_use]
-    pub fn asking(mut self, asks: bool) -> Self {
+    pub fn with_questions(mut self, asks: bool) -> Self {
         self.asks = asks;
         self
     }
 
     #[must_use]
-    pub fn asks(&self) -> bool {
+    pub fn asks_about_unlisted(&self) -> bool {
         self.asks
     }
 
     /// Adds a rule, such as the model's address, before all others.
     #[must_use]
-    pub fn with(mut self, rule: Ruled<NetworkRule>) -> Self {
+    pub fn with_rule(mut self, rule: Ruled<NetworkRule>) -> Self {
         self.policy.allow.insert(0, rule);
         self
     }
@@ -97,15 +97,15 @@ impl Allowlist {
     pub fn decide(&self, host: &Host, port: u16) -> Decision {
         if is_local(host) {
             if let Some(rule) = self.policy.closed_by(host, port) {
-                return plain(Permission::Refused, rule.clone(), Reason::LoopbackPortNotOpen);
+                return decision(Permission::Refused, rule.clone(), Reason::LoopbackPortNotOpen);
             }
             return match self.loopback().find(|(open, _)| *open == port) {
-                Some((_, rule)) => plain(Permission::Allowed, rule.clone(), Reason::LoopbackPortOpen),
-                None => refused("network.loopback", Reason::LoopbackPortNotOpen),
+                Some((_, rule)) => decision(Permission::Allowed, rule.clone(), Reason::LoopbackPortOpen),
+                None => refusal("network.loopback", Reason::LoopbackPortNotOpen),
             };
         }
         if let Some(rule) = self.policy.closed_by(host, port) {
-            return plain(Permission::Refused, rule.clone(), Reason::PortNotAllowed);
+            return decision(Permission::Refused, rule.clone(), Reason::PortNotAllowed);
         }
         let (yes, no) = match host {
             Host::Name(_) => (Reason::NameAllowed, Reason::NameNotAllowed),
@@ -117,18 +117,18 @@ impl Allowlist {
                 inspect: value.inspect,
                 requests: value.requests.clone(),
                 permitted: value.addresses.iter().map(|block| block.value).collect(),
-                ..plain(Permission::Allowed, rule.clone(), yes)
+                ..decision(Permission::Allowed, rule.clone(), yes)
             };
         }
         match self.policy.rule_for_host(host) {
-            Some(near) => plain(Permission::Refused, near.rule.clone(), Reason::PortNotAllowed),
+            Some(near) => decision(Permission::Refused, near.rule.clone(), Reason::PortNotAllowed),
             None if self.asks
                 && matches!(host, Host::Name(_))
                 && crate::policy::domain::DEFAULT_PORTS.contains(&port) =>
             {
-                plain(Permission::Asked, RuleRef::default_rule("network.unknown"), no)
+                decision(Permission::Asked, RuleRef::default_rule("network.unknown"), no)
             }
-            None => refused("network.allow", no),
+            None => refusal("network.allow", no),
         }
     }
 
@@ -152,7 +152,7 @@ pub fn is_local(host: &Host) -> bool {
     host.is_local()
 }
 
-fn plain(outcome: Permission, rule: RuleRef, reason: Reason) -> Decision {
+fn decision(outcome: Permission, rule: RuleRef, reason: Reason) -> Decision {
     Decision {
         outcome,
         rule,
@@ -164,8 +164,8 @@ fn plain(outcome: Permission, rule: RuleRef, reason: Reason) -> Decision {
     }
 }
 
-fn refused(id: &str, reason: Reason) -> Decision {
-    plain(Permission::Refused, RuleRef::default_rule(id), reason)
+fn refusal(id: &str, reason: Reason) -> Decision {
+    decision(Permission::Refused, RuleRef::default_rule(id), reason)
 }
 
 #[cfg(test)]
@@ -324,7 +324,7 @@ mod tests {
             value: crate::policy::domain::parse_rule("model.test:8080").unwrap(),
             rule: RuleRef::default_rule("agent.model"),
         };
-        let mut allow = Allowlist::default().with(more);
+        let mut allow = Allowlist::default().with_rule(more);
         allow.policy.loopback.push(Ruled { value: 9, rule: RuleRef::default_rule("x") });
         assert_eq!(allow.decide(&normalise("model.test").unwrap(), 8080).rule.id, "agent.model");
         assert_eq!(allow.ports().into_iter().collect::<Vec<_>>(), [9, 8080]);

@@ -36,7 +36,7 @@ impl Authority {
     /// When keys cannot be made.
     pub fn new() -> Result<Self, String> {
         let key = || KeyPair::generate().map_err(|error| format!("cannot make a key: {error}"));
-        let mut params = dated(CertificateParams::default());
+        let mut params = with_validity(CertificateParams::default());
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name.push(DnType::CommonName, "agentsh, for one session");
@@ -54,13 +54,14 @@ impl Authority {
     }
 
     /// The TLS configuration with which agentsh answers a program as `name`.
-    pub(super) fn inside(&self, name: &str) -> Result<Arc<ServerConfig>, String> {
+    pub(super) fn server_config(&self, name: &str) -> Result<Arc<ServerConfig>, String> {
         if let Some(config) = self.shown.borrow().get(name) {
             return Ok(Arc::clone(config));
         }
         let text =
             |error: &dyn std::fmt::Display| format!("cannot create a certificate for '{name}': {error}");
-        let mut params = dated(CertificateParams::new([name.to_owned()]).map_err(|error| text(&error))?);
+        let mut params =
+            with_validity(CertificateParams::new([name.to_owned()]).map_err(|error| text(&error))?);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
@@ -84,19 +85,19 @@ impl Authority {
 
     /// The TLS configuration for servers: the machine's authorities, with those of SSL_CERT_FILE and
     /// NODE_EXTRA_CA_CERTS.
-    pub(super) fn outside(&self) -> Result<Arc<ClientConfig>, String> {
-        self.outside.get_or_init(trusting).clone()
+    pub(super) fn client_config(&self) -> Result<Arc<ClientConfig>, String> {
+        self.outside.get_or_init(trusted_config).clone()
     }
 }
 
-fn dated(mut params: CertificateParams) -> CertificateParams {
+fn with_validity(mut params: CertificateParams) -> CertificateParams {
     let now = SystemTime::now();
     params.not_before = now.checked_sub(CLOCK_SKEW).unwrap_or(now).into();
     params.not_after = now.checked_add(CERTIFICATE_LIFETIME).unwrap_or(now).into();
     params
 }
 
-fn trusting() -> Result<Arc<ClientConfig>, String> {
+fn trusted_config() -> Result<Arc<ClientConfig>, String> {
     let roots = agentsh_egress::tls::machine_roots().map_err(|why| {
         format!("this machine has no certificate authorities ({why}); install `ca-certificates`")
     })?;
@@ -117,10 +118,10 @@ mod tests {
     #[test]
     fn certificates_are_kept_up_to_a_number() {
         let authority = Authority::new().unwrap();
-        let first = authority.inside("a.test").unwrap();
-        assert!(Arc::ptr_eq(&first, &authority.inside("a.test").unwrap()));
+        let first = authority.server_config("a.test").unwrap();
+        assert!(Arc::ptr_eq(&first, &authority.server_config("a.test").unwrap()));
         for number in 0..MAX_NAMES {
-            authority.inside(&format!("n{number}.test")).unwrap();
+            authority.server_config(&format!("n{number}.test")).unwrap();
         }
         assert_eq!(authority.shown.borrow().len(), MAX_NAMES);
     }

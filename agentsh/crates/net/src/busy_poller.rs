@@ -41,7 +41,7 @@ impl BusyPoller {
     }
 
     /// Starts polling, because an event is expected soon. Call inside a `LocalSet`.
-    pub fn kick(self: &Rc<Self>) {
+    pub fn start_polling(self: &Rc<Self>) {
         self.until.set(Instant::now() + self.moment);
         if !self.useful || self.awake.replace(true) {
             return;
@@ -60,7 +60,7 @@ impl BusyPoller {
     }
 
     /// Returns when no program waits and none has opened a connection recently, at the latest after `moment`.
-    pub async fn rest(&self) {
+    pub async fn wait_until_idle(&self) {
         let start = Instant::now();
         while self.awake.get() {
             let answered = self.answered.get();
@@ -94,12 +94,12 @@ mod tests {
     async fn clean_up_waits_for_expected_answers() {
         let wakeful = looking_for(Duration::from_secs(60));
         let work = async {
-            wakeful.kick();
+            wakeful.start_polling();
             let expected = wakeful.expect();
             let late = Rc::new(Cell::new(false));
             let (own, done) = (Rc::clone(&wakeful), Rc::clone(&late));
             let waiting = tokio::task::spawn_local(async move {
-                own.rest().await;
+                own.wait_until_idle().await;
                 done.set(true);
             });
             for _ in 0..50 {
@@ -117,9 +117,9 @@ mod tests {
         let wakeful = looking_for(Duration::from_millis(1));
         let work = async {
             let _expected = wakeful.expect();
-            wakeful.rest().await;
-            wakeful.kick();
-            wakeful.rest().await;
+            wakeful.wait_until_idle().await;
+            wakeful.start_polling();
+            wakeful.wait_until_idle().await;
         };
         tokio::task::LocalSet::new().run_until(work).await;
     }

@@ -11,10 +11,10 @@ use super::connection_limit::ConnectionSlot;
 use super::copy::{self, reset_when_dropped, write_all};
 use super::credentials::Use;
 use super::egress_context::EgressContext;
-use super::permit::{Permit, refusal, request_refusal, wanted};
+use super::permit::{Permit, expected_peer, refusal, request_refusal};
 use super::protocol_detection::{Closed, ExpectedPeer, FirstBytes, Http};
 use super::reason::Reason;
-use super::refuse::{ACCESS_DENIED, CloseReply, RefusedConnection, tell};
+use super::refuse::{ACCESS_DENIED, CloseReply, RefusedConnection, answer_refused};
 use super::requests::{self, End};
 use super::response_secrets::ResponseReader;
 use super::socket::{Socket, send_now};
@@ -62,10 +62,10 @@ pub(super) async fn carry<R: Recorder + 'static>(
     // Before both are registered, which takes time.
     let channel = egress.channel.as_deref().filter(|channel| channel.carries(&permit.host, permit.port));
     let (first, begun) = if channel.is_some() { (first, Ok(())) } else { begin(first, &outside, traffic) };
-    let (inside, outside) = match begun.and_then(|()| Ok((inside.watched()?, outside.watched()?))) {
+    let (inside, outside) = match begun.and_then(|()| Ok((inside.into_tokio()?, outside.into_tokio()?))) {
         Ok(ends) => ends,
         Err(error) => {
-            return egress.record.record(closed(event(), &End::Done(Err(error)), traffic, start));
+            return egress.record.record(closing_event(event(), &End::Done(Err(error)), traffic, start));
         }
     };
     let end = {
@@ -91,10 +91,10 @@ pub(super) async fn carry<R: Recorder + 'static>(
         }
     };
     if !egress.connections.is_closing() {
-        traffic.settle().await;
+        traffic.wait_until_quiet().await;
     }
     drop(outside);
-    egress.record.record(closed(event(), &end, traffic, start));
+    egress.record.record(closing_event(event(), &end, traffic, start));
     let refused = match end {
         End::Done(_) | End::Picked(_) | End::Closed(Closed::Gone) => return,
         End::Refused(refused) | End::Closed(Closed::Request(refused)) => {
@@ -106,11 +106,11 @@ pub(super) async fn carry<R: Recorder + 'static>(
             close_reply,
         },
     };
-    tell(egress, Socket::Watched(inside), permit, refused).await;
+    answer_refused(egress, Socket::Watched(inside), permit, refused).await;
 }
 
 /// The event at the end of a connection.
-fn closed(mut event: Event, end: &End, traffic: &Traffic, start: Instant) -> Event {
+fn closing_event(mut event: Event, end: &End, traffic: &Traffic, start: Instant) -> Event {
     if let Event::McpNetworkConnection { state, detail, bytes_sent, bytes_received, duration_ms, .. } =
         &mut event
     {
@@ -128,9 +128,9 @@ fn closed(mut event: Event, end: &End, traffic: &Traffic, start: Instant) -> Eve
 /// Sends the bytes read so far, as far as possible, and returns the rest.
 fn begin(first: First, outside: &Socket, traffic: &Traffic) -> (First, io::Result<()>) {
     let First::Read(FirstBytes::Http(mut http)) = first else { return (first, Ok(())) };
-    let sent = send_now(outside, http.ready()).map(|sent| {
+    let sent = send_now(outside, http.forwardable_bytes()).map(|sent| {
         http.sent(sent);
-        traffic.moved(Direction::Up, sent);
+        traffic.count_bytes(Direction::Up, sent);
     });
     (First::Read(FirstBytes::Http(http)), sent)
 }
@@ -146,23 +146,30 @@ async fn copy_all<R: Recorder + 'static>(
     let ends_tls = first.ends_tls(permit);
     match first {
         First::Nothing if let Some(channel) = channel => {
-            channel::plain((channel, plainly(permit)), (inside, Vec::new()), outside, traffic).await
+            channel::carry_plain((channel, plain_target(permit)), (inside, Vec::new()), outside, traffic)
+                .await
         }
         First::Read(FirstBytes::Http(http)) if let Some(channel) = channel => {
-            channel::plain((channel, plainly(permit)), (inside, http.into_bytes()), outside, traffic).await
+            channel::carry_plain(
+                (channel, plain_target(permit)),
+                (inside, http.into_bytes()),
+                outside,
+                traffic,
+            )
+            .await
         }
         First::Read(FirstBytes::Tls { hello, .. })
             if let (Some(channel), Some(authority)) = (channel, &egress.authority) =>
         {
             channel::tls(channel, (authority, to), (inside, hello), outside, traffic).await
         }
-        First::Nothing if let Some(picks) = egress.picks() => {
-            let http = Http::new(http_host::Reader::loose(picks));
-            followed((egress, permit), inside, outside, http, traffic).await
+        First::Nothing if let Some(picks) = egress.request_filter() => {
+            let http = Http::new(http_host::Reader::search_only(picks));
+            forward_http((egress, permit), inside, outside, http, traffic).await
         }
         First::Nothing => End::Done(copy::both_ways(inside, outside, traffic).await),
         First::Read(FirstBytes::Tls { hello, .. }) if ends_tls => {
-            inspected((egress, permit), inside, outside, hello, (connection, traffic)).await
+            forward_inspected((egress, permit), inside, outside, hello, (connection, traffic)).await
         }
         First::Read(FirstBytes::Tls { mut hello, .. }) => {
             let Some(end) = hello_retry_request::end_of_hello(&hello) else {
@@ -180,9 +187,9 @@ async fn copy_all<R: Recorder + 'static>(
             if let Err(error) = sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
                 return End::Done(Err(error));
             }
-            traffic.moved(Direction::Up, hello.len());
+            traffic.count_bytes(Direction::Up, hello.len());
             // The server gets this one.
-            let wanted = ExpectedPeer { may_end_tls: false, ..wanted(egress, permit) };
+            let wanted = ExpectedPeer { may_end_tls: false, ..expected_peer(egress, permit) };
             match hello_retry_request::follow(inside, outside, early, wanted, traffic).await {
                 Ok(Ok(())) => End::Done(copy::both_ways(inside, outside, traffic).await),
                 Ok(Err(closed)) => {
@@ -197,17 +204,17 @@ async fn copy_all<R: Recorder + 'static>(
             }
         }
         First::Read(FirstBytes::Http(http)) => {
-            followed((egress, permit), inside, outside, *http, traffic).await
+            forward_http((egress, permit), inside, outside, *http, traffic).await
         }
     }
 }
 
-fn plainly(permit: &Permit) -> ChannelTarget<'_> {
+fn plain_target(permit: &Permit) -> ChannelTarget<'_> {
     ChannelTarget { host: &permit.shown, port: permit.port, is_tls: false, is_one: false }
 }
 
 /// Plain requests, up to the first that the channel takes.
-async fn followed<R: Recorder + 'static>(
+async fn forward_http<R: Recorder + 'static>(
     (egress, permit): (&EgressContext<R>, &Permit),
     inside: &TcpStream,
     outside: &TcpStream,
@@ -216,15 +223,15 @@ async fn followed<R: Recorder + 'static>(
 ) -> End {
     match (requests::both_ways(inside, outside, http, traffic).await, egress.channel.as_deref()) {
         (End::Picked(bytes), Some(channel)) => {
-            let to = ChannelTarget { is_one: true, ..plainly(permit) };
-            channel::plain((channel, to), (inside, bytes), outside, traffic).await
+            let to = ChannelTarget { is_one: true, ..plain_target(permit) };
+            channel::carry_plain((channel, to), (inside, bytes), outside, traffic).await
         }
         (end, _) => end,
     }
 }
 
 /// TLS inspection: every request is judged.
-async fn inspected<R: Recorder + 'static>(
+async fn forward_inspected<R: Recorder + 'static>(
     (egress, permit): (&EgressContext<R>, &Permit),
     inside: &TcpStream,
     outside: &TcpStream,

@@ -52,14 +52,14 @@ pub type ChannelFuture<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + 'a>>;
 pub trait Channel {
     fn carries(&self, host: &Host, port: u16) -> bool;
     /// The requests that it takes out of other plain connections. None: no connection is searched.
-    fn picks(&self) -> Option<RequestFilter>;
+    fn request_filter(&self) -> Option<RequestFilter>;
     /// Runs until both ends are done, and copies nothing by itself. The channel has to check that requests name this
     /// host.
     fn carry<'a>(&'a self, to: ChannelTarget<'a>, ends: ConnectionEnds<'a>) -> ChannelFuture<'a>;
 }
 
 /// A plain connection, some of whose bytes were read.
-pub(super) async fn plain(
+pub(super) async fn carry_plain(
     (channel, to): (&dyn Channel, ChannelTarget<'_>),
     (inside, first): (&TcpStream, Vec<u8>),
     outside: &TcpStream,
@@ -125,7 +125,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for CountingStream<'_, S> {
     ) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, into);
-        self.traffic.moved(Direction::Up, into.filled().len().saturating_sub(before));
+        self.traffic.count_bytes(Direction::Up, into.filled().len().saturating_sub(before));
         polled
     }
 }
@@ -138,7 +138,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for CountingStream<'_, S> {
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
         if let Poll::Ready(Ok(written)) = &polled {
-            self.traffic.moved(Direction::Down, *written);
+            self.traffic.count_bytes(Direction::Down, *written);
         }
         polled
     }

@@ -20,7 +20,7 @@ pub(super) struct ClosedHost {
 
 /// The closed host that a connection leads to. `addresses` are those to be dialled; none if a proxy resolves the name.
 /// Closed names are resolved each time; if that fails, the connection counts as leading there.
-pub(super) async fn behind<R>(
+pub(super) async fn find_closed_host<R>(
     egress: &EgressContext<R>,
     (name, port): (&str, u16),
     addresses: Option<&[IpAddr]>,
@@ -50,7 +50,7 @@ pub(super) async fn behind<R>(
             Host::Name(name) => (name.clone(), egress.resolver.lookup(name).await),
         };
         let why = match places {
-            Ok(places) if meet(addresses, &places, is_own) => {
+            Ok(places) if are_same_machine(addresses, &places, is_own) => {
                 format!("it leads to '{shown}', which is closed to every sandbox, and no rule can allow it")
             }
             Ok(_) | Err(ResolveError::NotFound) => continue,
@@ -67,7 +67,7 @@ pub(super) async fn behind<R>(
 }
 
 /// Whether two address lists are the same machine; `is_own` knows this machine's addresses.
-fn meet(some: &[IpAddr], others: &[IpAddr], is_own: impl Fn(IpAddr) -> bool) -> bool {
+fn are_same_machine(some: &[IpAddr], others: &[IpAddr], is_own: impl Fn(IpAddr) -> bool) -> bool {
     let is_here = |address: IpAddr| address.is_loopback() || address.is_unspecified() || is_own(address);
     some.iter().any(|one| {
         others.iter().any(|other| {
@@ -113,7 +113,7 @@ mod tests {
             (&["192.0.2.7"], &["2001:db8::7"], true),
             (&["192.0.2.7"], &["10.1.2.3"], false),
         ] {
-            assert_eq!(meet(&all(some), &all(others), is_own), do_meet, "{some:?} {others:?}");
+            assert_eq!(are_same_machine(&all(some), &all(others), is_own), do_meet, "{some:?} {others:?}");
         }
     }
 

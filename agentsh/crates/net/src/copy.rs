@@ -68,10 +68,10 @@ pub async fn one_way(
     let mut way = HalfConnection::default();
     loop {
         from.readable().await?;
-        match way.turn(from, to, traffic.bytes(direction) > MIN_SPLICE_BYTES).await? {
+        match way.copy_available(from, to, traffic.bytes(direction) > MIN_SPLICE_BYTES).await? {
             None => {}
             Some(0) => break,
-            Some(moved) => traffic.moved(direction, moved),
+            Some(moved) => traffic.count_bytes(direction, moved),
         }
         // A fast stream must not starve the others.
         tokio::task::coop::consume_budget().await;
@@ -89,7 +89,7 @@ pub(super) struct HalfConnection {
 
 impl HalfConnection {
     /// Moves available bytes: 0 at the end, None if there were none.
-    pub(super) async fn turn(
+    pub(super) async fn copy_available(
         &mut self,
         from: &TcpStream,
         to: &TcpStream,

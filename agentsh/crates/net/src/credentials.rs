@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use memchr::memmem::Finder;
 
-use super::http_head::replaces;
+use super::http_head::overrides_request;
 use super::http_host::{Refusal, Request};
 use super::reason::Reason;
 use crate::policy::{RequestRule, Ruled};
@@ -129,7 +129,7 @@ impl Broker {
             let value = value.get(1..).unwrap_or_default();
             let name = String::from_utf8_lossy(name).to_ascii_lowercase();
             is_upgrade |= name == "upgrade";
-            is_replaced |= replaces(&name, value);
+            is_replaced |= overrides_request(&name, value);
             authorizations += usize::from(name == "authorization" || name == "proxy-authorization");
             let is_made_for_it = name == "authorization" || HEADERS.contains(&name.as_str());
             let held = if is_made_for_it { self.of_value(value, &name) } else { None };
@@ -165,7 +165,7 @@ impl Broker {
         };
         let path = target.split('?').next().unwrap_or_default().chars().take(256).collect();
         let used = Use { method: request.method.clone(), path, rule: credential.rule.clone() };
-        Ok(Some(HeadEdit { at, length, value: held.with(credential), used: Some(used) }))
+        Ok(Some(HeadEdit { at, length, value: held.header_with_secret(credential), used: Some(used) }))
     }
 
     /// Whether there is a secret for this host, so that its responses are searched and must not be compressed.
@@ -268,7 +268,7 @@ enum SecretForm {
 
 impl FoundPlaceholder<'_> {
     /// The header value with the secret.
-    fn with(&self, credential: &Credential) -> Vec<u8> {
+    fn header_with_secret(&self, credential: &Credential) -> Vec<u8> {
         let secret = &credential.secret;
         match &self.form {
             SecretForm::Bare => format!(" {secret}"),

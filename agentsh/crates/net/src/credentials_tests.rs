@@ -110,25 +110,25 @@ fn debug_output_of_the_broker_shows_no_secret() {
 #[test]
 fn secret_in_an_answer_of_its_host_is_found_in_any_encoding() {
     let mut watch = broker().watch_answers("git.test", 443);
-    assert!(!watch.sees(b"hello gh") && watch.begun() == 0);
-    assert!(!watch.sees(b"p_Rea"));
-    assert_eq!(watch.begun(), 7);
-    assert!(watch.sees(b"lSecret and more"));
+    assert!(!watch.finds_in(b"hello gh") && watch.partial_match_length() == 0);
+    assert!(!watch.finds_in(b"p_Rea"));
+    assert_eq!(watch.partial_match_length(), 7);
+    assert!(watch.finds_in(b"lSecret and more"));
     let mut encoded = broker().watch_answers("named.test", 443);
-    assert!(encoded.sees(STANDARD.encode(format!("ada:{SECRET}")).as_bytes()));
-    assert!(!broker().watch_answers("else.test", 443).sees(SECRET.as_bytes()));
+    assert!(encoded.finds_in(STANDARD.encode(format!("ada:{SECRET}")).as_bytes()));
+    assert!(!broker().watch_answers("else.test", 443).finds_in(SECRET.as_bytes()));
     // Under any name, and encoded together with any other text.
     for user in ["", "a", "ab", "abc", "somebody"] {
         for text in [format!("{user}:{SECRET}"), format!("{SECRET}:{user}"), format!("{{{user}{SECRET}}}")] {
             for alphabet in [&STANDARD, &base64::engine::general_purpose::URL_SAFE] {
                 let mut watch = broker().watch_answers("git.test", 443);
-                assert!(watch.sees(alphabet.encode(&text).as_bytes()), "{text}");
+                assert!(watch.finds_in(alphabet.encode(&text).as_bytes()), "{text}");
             }
         }
     }
     let hex: String = SECRET.bytes().map(|byte| format!("{byte:02X}")).collect();
-    assert!(broker().watch_answers("git.test", 443).sees(hex.as_bytes()));
-    assert!(!broker().watch_answers("git.test", 443).sees(STANDARD.encode("nothing of it").as_bytes()));
+    assert!(broker().watch_answers("git.test", 443).finds_in(hex.as_bytes()));
+    assert!(!broker().watch_answers("git.test", 443).finds_in(STANDARD.encode("nothing of it").as_bytes()));
 }
 
 proptest! {
@@ -141,9 +141,9 @@ proptest! {
             if rest.is_empty() { break; }
             let (piece, later) = rest.split_at((*cut).min(rest.len()));
             rest = later;
-            found |= watch.sees(piece);
+            found |= watch.finds_in(piece);
             if !found {
-                passed = text.len() - rest.len() - watch.begun();
+                passed = text.len() - rest.len() - watch.partial_match_length();
             }
         }
         prop_assert!(found);

@@ -66,26 +66,28 @@ pub enum Outcome {
 #[must_use]
 pub fn answer(query: &[u8], over: Transport, allow: &Allowlist, pool: &mut FakeIpPool) -> Answer {
     let Some(id) = query.first_chunk::<2>().map(|bytes| u16::from_be_bytes(*bytes)) else {
-        return silent(Reason::TooShort);
+        return no_answer(Reason::TooShort);
     };
-    let (Some(flags), true) = (query.get(2), query.len() >= HEADER) else { return silent(Reason::TooShort) };
+    let (Some(flags), true) = (query.get(2), query.len() >= HEADER) else {
+        return no_answer(Reason::TooShort);
+    };
     // Answering responses could loop between two resolvers.
     if flags & 0x80 != 0 {
-        return silent(Reason::NotAQuery);
+        return no_answer(Reason::NotAQuery);
     }
     let op_code = OpCode::from_u8((flags >> 3) & 0x0f);
     if op_code != OpCode::Query {
-        return bare(id, op_code, ResponseCode::NotImp, Reason::OperationNotKnown);
+        return header_only(id, op_code, ResponseCode::NotImp, Reason::OperationNotKnown);
     }
     if query.len() > MAX_QUERY {
-        return bare(id, op_code, ResponseCode::FormErr, Reason::TooLong);
+        return header_only(id, op_code, ResponseCode::FormErr, Reason::TooLong);
     }
     if query.get(4..6) != Some(&[0, 1]) {
-        return bare(id, op_code, ResponseCode::FormErr, Reason::NotOneQuestion);
+        return header_only(id, op_code, ResponseCode::FormErr, Reason::NotOneQuestion);
     }
     match Message::from_vec(query) {
         Ok(message) => question(&message, over, allow, pool),
-        Err(_) => bare(id, op_code, ResponseCode::FormErr, Reason::NotReadable),
+        Err(_) => header_only(id, op_code, ResponseCode::FormErr, Reason::NotReadable),
     }
 }
 
@@ -98,10 +100,15 @@ struct Reply {
 
 fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut FakeIpPool) -> Answer {
     let [query] = message.queries.as_slice() else {
-        return bare(message.metadata.id, OpCode::Query, ResponseCode::FormErr, Reason::NotOneQuestion);
+        return header_only(
+            message.metadata.id,
+            OpCode::Query,
+            ResponseCode::FormErr,
+            Reason::NotOneQuestion,
+        );
     };
     let name = of_host(query.name(), query.query_type());
-    let asked = Question { name: shown(&name), rtype: query.query_type() };
+    let asked = Question { name: display_name(&name), rtype: query.query_type() };
     let reply = if message.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
         Reply {
             code: ResponseCode::BADVERS,
@@ -109,7 +116,7 @@ fn question(message: &Message, over: Transport, allow: &Allowlist, pool: &mut Fa
             outcome: Outcome::Malformed(Reason::EdnsVersionNotKnown),
         }
     } else if query.query_class() != DNSClass::IN {
-        refused(ResponseCode::Refused, RuleRef::default_rule("network.allow"), Reason::ClassNotAllowed)
+        refused_reply(ResponseCode::Refused, RuleRef::default_rule("network.allow"), Reason::ClassNotAllowed)
     } else {
         look_up(&name, query.query_type(), allow, pool)
     };
@@ -127,7 +134,7 @@ fn of_host(name: &Name, rtype: RecordType) -> Name {
 }
 
 fn look_up(name: &Name, rtype: RecordType, allow: &Allowlist, pool: &mut FakeIpPool) -> Reply {
-    let no = |rule, reason| refused(ResponseCode::NXDomain, rule, reason);
+    let no = |rule, reason| refused_reply(ResponseCode::NXDomain, rule, reason);
     let default = || RuleRef::default_rule("network.allow");
     let Some(host) = host_name(name) else { return no(default(), Reason::NameNotValid) };
     if host == "localhost" || host.ends_with(".localhost") {
@@ -143,7 +150,7 @@ fn look_up(name: &Name, rtype: RecordType, allow: &Allowlist, pool: &mut FakeIpP
     let rule = match allow.name(&host) {
         Some(rule) => rule.rule.clone(),
         // A person is asked at connection time, because resolvers do not wait that long.
-        None if allow.asks() => RuleRef::default_rule("network.unknown"),
+        None if allow.asks_about_unlisted() => RuleRef::default_rule("network.unknown"),
         None => return no(default(), Reason::NameNotAllowed),
     };
     if !matches!(rtype, RecordType::A | RecordType::AAAA) {
@@ -164,7 +171,7 @@ fn addresses(rtype: RecordType, (v4, v6): (Ipv4Addr, Ipv6Addr)) -> Reply {
     Reply { code: ResponseCode::NoError, records: vec![record], outcome: Outcome::Answered(v4, v6) }
 }
 
-fn refused(code: ResponseCode, rule: RuleRef, reason: Reason) -> Reply {
+fn refused_reply(code: ResponseCode, rule: RuleRef, reason: Reason) -> Reply {
     Reply { code, records: Vec::new(), outcome: Outcome::Refused { rule, reason } }
 }
 
@@ -198,7 +205,7 @@ fn host_name(name: &Name) -> Option<String> {
 }
 
 /// Like [`host_name`], for display: any name, escaped.
-fn shown(name: &Name) -> String {
+fn display_name(name: &Name) -> String {
     let mut text = String::new();
     for label in name.iter() {
         if !text.is_empty() {
@@ -247,12 +254,12 @@ fn encode(message: &Message, over: Transport, reply: &Reply) -> Option<Vec<u8>> 
     if bytes.len() <= limit { Some(bytes) } else { response.truncate().to_vec().ok() }
 }
 
-fn silent(why: Reason) -> Answer {
+fn no_answer(why: Reason) -> Answer {
     Answer { response: None, asked: None, outcome: Outcome::Malformed(why) }
 }
 
 /// A header without a question, for unparsable queries.
-fn bare(id: u16, op_code: OpCode, code: ResponseCode, why: Reason) -> Answer {
+fn header_only(id: u16, op_code: OpCode, code: ResponseCode, why: Reason) -> Answer {
     let mut response = Message::new(id, MessageType::Response, op_code);
     response.metadata.response_code = code;
     Answer { response: response.to_vec().ok(), asked: None, outcome: Outcome::Malformed(why) }

@@ -46,7 +46,7 @@ pub async fn serve_udp(
             continue;
         };
         let query = buffer.get(..length).unwrap_or_default();
-        if let Some(response) = answered(query, Transport::Udp, allow, pool, observe).await {
+        if let Some(response) = answer_query(query, Transport::Udp, allow, pool, observe).await {
             // The program will ask again.
             let _ = socket.send_to(&response, peer).await;
         }
@@ -103,7 +103,7 @@ async fn connection(
             return;
         };
         let query = buffer.get(..length).unwrap_or_default();
-        let Some(response) = answered(query, Transport::Tcp, allow, pool, observe).await else { return };
+        let Some(response) = answer_query(query, Transport::Tcp, allow, pool, observe).await else { return };
         let Ok(size) = u16::try_from(response.len()) else { return };
         let message = [size.to_be_bytes().as_slice(), &response].concat();
         if !matches!(timeout(QUERY_TIMEOUT, stream.write_all(&message)).await, Ok(Ok(()))) {
@@ -119,7 +119,7 @@ async fn read_message(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<u
     stream.read_exact(room).await
 }
 
-async fn answered(
+async fn answer_query(
     query: &[u8],
     over: Transport,
     allow: &Allowlist,

@@ -15,7 +15,7 @@ use super::credentials::Broker;
 use super::fake_ip_pool::FakeIpPool;
 use super::judge;
 use super::kernel::PolicedCgroup;
-use super::permit::unruled;
+use super::permit::without_rule;
 use super::proxy::Proxy;
 use super::reason::Reason;
 use super::resolve::{ResolveError, Resolver};
@@ -205,7 +205,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
         let Services { resolver, authority, ask, proxy, broker, channel, unadvised } = services;
         let allow = Allowlist::new(&network);
         let pool = Mutex::new(FakeIpPool::new(&allow));
-        let allow = allow.asking(ask.is_some());
+        let allow = allow.with_questions(ask.is_some());
         Self {
             server,
             network,
@@ -230,8 +230,8 @@ impl<R: Recorder + 'static> EgressContext<R> {
     }
 
     /// Requests that the channel takes out of other connections.
-    pub(super) fn picks(&self) -> Option<RequestFilter> {
-        self.channel.as_ref().and_then(|channel| channel.picks())
+    pub(super) fn request_filter(&self) -> Option<RequestFilter> {
+        self.channel.as_ref().and_then(|channel| channel.request_filter())
     }
 
     /// Counts a refusal, and reports a new one. Returns the count for the next event, if one is due. A program that looks
@@ -291,7 +291,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
         };
         let refusal = match is_tcp {
             true => refusal,
-            false => unruled(refusal.host, destination.port(), Reason::UdpNotAllowed, ONLY_RESOLVER),
+            false => without_rule(refusal.host, destination.port(), Reason::UdpNotAllowed, ONLY_RESOLVER),
         };
         let address = destination.ip().to_string();
         let address = Some(address).filter(|address| *address == refusal.host);
@@ -350,7 +350,7 @@ impl<R: Recorder + 'static> EgressContext<R> {
             // A path may hold a token.
             detail: redact::text(&refusal.detail),
             rule: refusal.rule.clone(),
-            change: refusal.change.as_deref().map(redact::whole),
+            change: refusal.change.as_deref().map(redact::redact_text),
             count,
             pid: caller.map(|caller| caller.pid),
             comm: caller.map(|caller| caller.comm.clone()),

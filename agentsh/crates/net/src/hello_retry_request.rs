@@ -29,7 +29,7 @@ pub fn end_of_hello(bytes: &[u8]) -> Option<usize> {
     let (mut at, mut message) = (0, Vec::with_capacity(4));
     let mut length = 0;
     loop {
-        let record = whole(bytes.get(at..)?)?;
+        let record = first_record(bytes.get(at..)?)?;
         at += record.len();
         let body = record.get(HEADER..)?;
         length += body.len();
@@ -64,7 +64,7 @@ pub async fn follow(
             return refused(Reason::HelloInterrupted);
         }
         write_all(outside, &early).await?;
-        traffic.moved(Direction::Up, early.len());
+        traffic.count_bytes(Direction::Up, early.len());
         Ok(Ok(()))
     };
     tokio::time::timeout(HELLO_TIMEOUT, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -81,7 +81,7 @@ async fn asks_again(inside: &TcpStream, outside: &TcpStream, traffic: &Traffic) 
         }
         let new = answer.get(before..).unwrap_or_default();
         write_all(inside, new).await?;
-        traffic.moved(Direction::Down, new.len());
+        traffic.count_bytes(Direction::Down, new.len());
         if let Some(is_retry) = judge(&answer) {
             return Ok(is_retry);
         }
@@ -121,7 +121,7 @@ fn holds_handshake(mut bytes: &[u8]) -> bool {
         if *kind == 22 {
             return true;
         }
-        let Some(record) = whole(bytes) else { return false };
+        let Some(record) = first_record(bytes) else { return false };
         bytes = bytes.get(record.len()..).unwrap_or_default();
     }
     false
@@ -138,7 +138,7 @@ async fn second(
     // Before `judged` are complete records of the hello.
     let mut judged = 0;
     loop {
-        while let Some(record) = whole(held.get(judged..).unwrap_or_default()) {
+        while let Some(record) = first_record(held.get(judged..).unwrap_or_default()) {
             let is_last = match (record.first(), judged) {
                 (Some(22), _) => match hello.feed(record) {
                     Hello::NeedMore => false,
@@ -151,7 +151,7 @@ async fn second(
                 (Some(20 | 21 | 23), 0) => {
                     let length = record.len();
                     write_all(outside, record).await?;
-                    traffic.moved(Direction::Up, length);
+                    traffic.count_bytes(Direction::Up, length);
                     held.drain(..length);
                     continue;
                 }
@@ -159,7 +159,7 @@ async fn second(
             };
             if is_last {
                 write_all(outside, &held).await?;
-                traffic.moved(Direction::Up, held.len());
+                traffic.count_bytes(Direction::Up, held.len());
                 return Ok(Ok(()));
             }
             judged += record.len();
@@ -175,7 +175,7 @@ async fn second(
 }
 
 /// The first record, if complete.
-fn whole(bytes: &[u8]) -> Option<&[u8]> {
+fn first_record(bytes: &[u8]) -> Option<&[u8]> {
     let [_, _, _, high, low, ..] = bytes else { return None };
     bytes.get(..HEADER + usize::from(u16::from_be_bytes([*high, *low])))
 }

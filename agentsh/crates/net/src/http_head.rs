@@ -71,7 +71,7 @@ const ORDINARY_ENDS: &str = "authorization auth checksum cookie digest hash id k
 
 /// Whether servers, gateways and frameworks may take method, path or host from this header instead of from the
 /// request. `name` is in lower case.
-pub(super) fn replaces(name: &str, value: &[u8]) -> bool {
+pub(super) fn overrides_request(name: &str, value: &[u8]) -> bool {
     // Gateways merge both spellings.
     let name = name.replace('_', "-");
     if ORDINARY.split(' ').any(|ordinary| ordinary == name) {
@@ -365,7 +365,7 @@ impl<'h> Fields<'h> {
         if name.contains('_') && DECISIVE.contains(&name.replace('_', "-").as_str()) {
             return refuse(Reason::HeaderLookAlike);
         }
-        if self.has_rules && replaces(&name, value) {
+        if self.has_rules && overrides_request(&name, value) {
             return refuse(Reason::OverrideNotAllowed);
         }
         // Servers may read `_` as `-`.

@@ -140,7 +140,7 @@ impl Reader {
 
     /// Only searches for such requests: anything else is forwarded unread.
     #[must_use]
-    pub fn loose(picks: RequestFilter) -> Self {
+    pub fn search_only(picks: RequestFilter) -> Self {
         let mut reader = Self::new("", 0).picking(Some(picks));
         reader.expected.is_loose = true;
         reader
@@ -278,7 +278,7 @@ impl Reader {
                 State::Body(left) | State::Chunk(left) => {
                     let used = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     let body = rest.get(..used).unwrap_or_default();
-                    if self.watch.as_mut().is_some_and(|watch| watch.sees(body)) {
+                    if self.watch.as_mut().is_some_and(|watch| watch.finds_in(body)) {
                         return Err(Refusal::new(Reason::PlaceholderInBody));
                     }
                     self.skip(used as u64);

@@ -453,7 +453,7 @@ fn mcp_requests_that_bypass_the_bridges_are_refused() {
 fn loose_reader_releases_bytes_that_are_no_request() {
     let picks: RequestFilter = |method, path| (method, path) == ("POST", "/p");
     let released = |parts: &[&str]| {
-        let mut reader = Reader::loose(picks);
+        let mut reader = Reader::search_only(picks);
         let forward = parts.iter().map(|part| reader.feed(part.as_bytes()).unwrap().forward > 0);
         (forward.collect::<Vec<_>>(), reader.is_picked(), reader.free() == u64::MAX)
     };

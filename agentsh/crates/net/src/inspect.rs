@@ -126,27 +126,28 @@ pub(super) async fn handshakes<'a>(
         End::Closed(Closed::Refused { protocol: Some("https"), reason, detail, close_reply })
     };
     let cannot = |why| refused(Reason::InspectionFailed, why, CloseReply::Alert(INTERNAL_ERROR));
-    let mut shown = authority.inside(name).map_err(cannot)?;
-    let mut trusting = authority.outside().map_err(cannot)?;
+    let mut shown = authority.server_config(name).map_err(cannot)?;
+    let mut trusting = authority.client_config().map_err(cannot)?;
     let protocols: Vec<Vec<u8>> = offered.iter().map(|protocol| protocol.to_vec()).collect();
     Arc::make_mut(&mut trusting).alpn_protocols.clone_from(&protocols);
     let server_name = rustls::pki_types::ServerName::try_from(name.to_owned())
         .map_err(|error| cannot(format!("cannot verify the certificate of '{name}': {error}")))?;
     let connecting =
         TlsConnector::from(trusting).connect(server_name, RewoundStream::new(outside, Vec::new()));
-    let server = within(HANDSHAKE_TIMEOUT, connecting).await.map_err(|error| match tls_error(&error) {
-        Some(rustls::Error::InvalidCertificate(why)) => refused(
-            Reason::CertificateNotValid,
-            format!("the certificate of '{name}' is not valid: {}", described(why)),
-            CloseReply::Alert(UNKNOWN_AUTHORITY),
-        ),
-        _ => End::Done(Err(error)),
-    })?;
+    let server =
+        with_timeout(HANDSHAKE_TIMEOUT, connecting).await.map_err(|error| match tls_error(&error) {
+            Some(rustls::Error::InvalidCertificate(why)) => refused(
+                Reason::CertificateNotValid,
+                format!("the certificate of '{name}' is not valid: {}", certificate_error_text(why)),
+                CloseReply::Alert(UNKNOWN_AUTHORITY),
+            ),
+            _ => End::Done(Err(error)),
+        })?;
     if server.get_ref().1.alpn_protocol() == Some(HTTP_2) {
         Arc::make_mut(&mut shown).alpn_protocols = protocols;
     }
     let accepting = TlsAcceptor::from(shown).accept(RewoundStream::new(inside, hello));
-    let program = within(HANDSHAKE_TIMEOUT, accepting).await.map_err(|error| match tls_error(&error) {
+    let program = with_timeout(HANDSHAKE_TIMEOUT, accepting).await.map_err(|error| match tls_error(&error) {
         Some(rustls::Error::AlertReceived(alert)) => refused(
             Reason::AuthorityNotTrusted,
             format!("the program does not trust the certificate of this session for '{name}' (TLS alert {alert:?})"),
@@ -159,7 +160,7 @@ pub(super) async fn handshakes<'a>(
 }
 
 /// Words for the common errors: the library shows most of them by their names in its source.
-fn described(why: &CertificateError) -> String {
+fn certificate_error_text(why: &CertificateError) -> String {
     match why {
         CertificateError::UnknownIssuer => "its issuer is not trusted".to_owned(),
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
@@ -174,7 +175,7 @@ fn described(why: &CertificateError) -> String {
     }
 }
 
-async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+async fn with_timeout<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
@@ -220,7 +221,7 @@ async fn forward_requests(
         if !released.is_empty() {
             server.write_all(&released).await?;
             server.flush().await?;
-            shared.traffic.moved(Direction::Up, released.len());
+            shared.traffic.count_bytes(Direction::Up, released.len());
         }
         if let Some(refusal) = refusal {
             return Err(Stop::Refused(refusal));
@@ -268,11 +269,11 @@ async fn forward_answers(
         let bytes = match &mut answers {
             None => bytes,
             Some(watch) => {
-                if watch.sees(bytes) {
+                if watch.finds_in(bytes) {
                     return Err(Stop::Refused(http_host::Refusal::new(Reason::CredentialInAnswer)));
                 }
                 held.extend_from_slice(bytes);
-                let kept = held.split_off(held.len().saturating_sub(watch.begun()));
+                let kept = held.split_off(held.len().saturating_sub(watch.partial_match_length()));
                 joined = std::mem::replace(&mut held, kept);
                 &joined
             }
@@ -284,7 +285,7 @@ async fn forward_answers(
         }
         program.write_all(bytes).await?;
         program.flush().await?;
-        shared.traffic.moved(Direction::Down, bytes.len());
+        shared.traffic.count_bytes(Direction::Down, bytes.len());
     }
 }
 
@@ -381,8 +382,8 @@ mod tests {
         let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
         let asked = ServerName::try_from(asked.to_owned()).unwrap();
         let client = TlsConnector::from(config).connect(asked, RewoundStream::new(&program, Vec::new()));
-        let server =
-            TlsAcceptor::from(speaking.inside(name).unwrap()).accept(RewoundStream::new(&inside, Vec::new()));
+        let server = TlsAcceptor::from(speaking.server_config(name).unwrap())
+            .accept(RewoundStream::new(&inside, Vec::new()));
         // The side that gives up does not always say so to the other.
         tokio::try_join!(client, server).is_ok()
     }

@@ -21,7 +21,7 @@ use super::carry::First;
 use super::closed_hosts;
 use super::egress_context::{EgressContext, Refusal};
 use super::fake_ip_pool::FakeIpPool;
-use super::permit::{Change, Permit, refusal, unruled};
+use super::permit::{Change, Permit, refusal, without_rule};
 use super::protocol_detection::{Closed, FirstBytes};
 use super::proxy::Proxy;
 use super::reason::Reason;
@@ -53,7 +53,7 @@ pub(super) enum Stop {
 
 pub(super) fn not_redirected() -> Box<Refusal> {
     let detail = "a connection directly to agentsh's listener";
-    unruled("listener".to_owned(), 0, Reason::NotRedirected, detail)
+    without_rule("listener".to_owned(), 0, Reason::NotRedirected, detail)
 }
 
 /// Tests 1 and 2.
@@ -70,7 +70,7 @@ pub(super) fn by_address<R: Recorder + 'static>(
         Some(name) => Host::Name(name),
         None if FakeIpPool::contains(address) => {
             let detail = "an address that the sandbox's resolver did not give out";
-            return Err(unruled(address.to_string(), port, Reason::AddressNotGiven, detail));
+            return Err(without_rule(address.to_string(), port, Reason::AddressNotGiven, detail));
         }
         None => Host::Address(address),
     };
@@ -103,8 +103,8 @@ pub(super) async fn by_first_bytes<'a, R: Recorder + 'static>(
         First::Read(FirstBytes::Tls { .. }) => "tls",
         First::Read(FirstBytes::Http(_)) => "http",
     };
-    readable(permit, protocol)?;
-    approved(egress, permit, protocol).await?;
+    check_readable(permit, protocol)?;
+    ask_for_approval(egress, permit, protocol).await?;
     let proxy = egress.proxy.as_ref().filter(|proxy| proxy.is_for_host(&permit.shown, permit.port));
     let is_written = matches!(permit.host, Host::Address(_));
     let addresses = match (&permit.host, proxy) {
@@ -118,7 +118,7 @@ pub(super) async fn by_first_bytes<'a, R: Recorder + 'static>(
     };
     if (is_written || matches!(first, First::Nothing))
         && let Some(behind) =
-            closed_hosts::behind(egress, (&permit.shown, permit.port), addresses.as_deref()).await
+            closed_hosts::find_closed_host(egress, (&permit.shown, permit.port), addresses.as_deref()).await
     {
         let refusal = refusal(permit, Reason::AddressNotAllowed, behind.why, (None, None));
         return Err(refused(protocol, Refusal { rule: behind.rule, ..refusal }));
@@ -158,7 +158,7 @@ fn is_background<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Perm
 }
 
 /// Rules about requests need plain HTTP or inspected TLS.
-fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Stop> {
+fn check_readable(permit: &Permit, protocol: &'static str) -> Result<(), Stop> {
     let has_rules = permit.decision.inspect || !permit.decision.requests.is_empty();
     let is_read = protocol == "http" || (protocol == "tls" && permit.decision.inspect);
     if is_read || !has_rules {
@@ -172,7 +172,7 @@ fn readable(permit: &Permit, protocol: &'static str) -> Result<(), Stop> {
 }
 
 /// Asks a person if there is no rule.
-async fn approved<R: Recorder + 'static>(
+async fn ask_for_approval<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     permit: &Permit,
     protocol: &'static str,

@@ -20,7 +20,7 @@ use super::ebpf::{
 };
 use super::egress_context::{Caller, EgressContext, Origin, Refusal};
 use super::judge;
-use super::permit::unruled;
+use super::permit::without_rule;
 use super::reason::Reason;
 use crate::policy::domain::Host;
 use crate::store::words::Action;
@@ -116,7 +116,7 @@ impl<R: Recorder + 'static> Kernel<R> {
     }
 
     /// Returns when all earlier refusals are recorded.
-    pub async fn told(&self) {
+    pub async fn wait_until_recorded(&self) {
         let (done, told) = oneshot::channel();
         if self.questions.send(done).is_ok() {
             // A stopped reader has no more events.
@@ -221,14 +221,14 @@ async fn read<R: Recorder + 'static>(
     loop {
         tokio::select! {
             event = events.next() => match event {
-                Ok(event) => contexts.tell(&event).await,
+                Ok(event) => contexts.record_event(&event).await,
                 // Refused anyway; counted as lost.
                 Err(_) => return,
             },
             question = asked.recv() => {
                 let Some(done) = question else { return };
                 while let Some(event) = events.take() {
-                    contexts.tell(&event).await;
+                    contexts.record_event(&event).await;
                 }
                 contexts.tell_lost();
                 // The caller may be gone.
@@ -239,7 +239,7 @@ async fn read<R: Recorder + 'static>(
 }
 
 impl<R: Recorder + 'static> Contexts<R> {
-    async fn tell(&self, event: &NetEvent) {
+    async fn record_event(&self, event: &NetEvent) {
         // The relay counts the bytes of what it carried.
         if event.kind == Kind::Closed {
             return;
@@ -259,7 +259,7 @@ impl<R: Recorder + 'static> Contexts<R> {
     }
 
     fn tell_lost(&self) {
-        let lost = self.loaded.lost();
+        let lost = self.loaded.lost_events();
         let count = lost.saturating_sub(self.lost.replace(lost));
         let egress = self.by_cgroup.borrow().values().find_map(Weak::upgrade);
         let (Some(egress), true) = (egress, count > 0) else { return };
@@ -301,7 +301,7 @@ fn protocol(event: &NetEvent) -> Option<&'static str> {
 
 /// A refusal by the kernel, with the policy's reason.
 fn refusal<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -> Refusal {
-    let plain = |host, port, reason, detail: &str| *unruled(host, port, reason, detail);
+    let plain = |host, port, reason, detail: &str| *without_rule(host, port, reason, detail);
     let Some(destination) = event.destination else {
         let detail = format!(
             "a socket of family {}, type {} and protocol {}",
@@ -309,7 +309,7 @@ fn refusal<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -
         );
         return plain("socket".to_owned(), 0, Reason::SocketNotAllowed, &detail);
     };
-    let (host, port) = (shown(egress, destination.ip()), destination.port());
+    let (host, port) = (display_address(egress, destination.ip()), destination.port());
     match event.reason {
         KernelReason::Datagram => {
             plain(host, port, Reason::UdpNotAllowed, super::egress_context::ONLY_RESOLVER)
@@ -331,7 +331,7 @@ fn refusal<R: Recorder + 'static>(egress: &EgressContext<R>, event: &NetEvent) -
 }
 
 /// The name of an address, or the address.
-fn shown<R: Recorder + 'static>(egress: &EgressContext<R>, address: IpAddr) -> String {
+fn display_address<R: Recorder + 'static>(egress: &EgressContext<R>, address: IpAddr) -> String {
     let pool = egress.pool.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     pool.name_of(address).map_or_else(|| address.to_string(), str::to_owned)
 }

@@ -56,7 +56,7 @@ impl Permit {
 }
 
 /// A refusal without a policy rule.
-pub(super) fn unruled(host: String, port: u16, reason: Reason, detail: &str) -> Box<Refusal> {
+pub(super) fn without_rule(host: String, port: u16, reason: Reason, detail: &str) -> Box<Refusal> {
     Box::new(Refusal {
         host,
         port,
@@ -84,7 +84,7 @@ pub(super) fn refusal(permit: &Permit, reason: Reason, detail: String, (change, 
     }
 }
 
-pub(super) fn wanted<'a, R: Recorder + 'static>(
+pub(super) fn expected_peer<'a, R: Recorder + 'static>(
     egress: &'a EgressContext<R>,
     permit: &'a Permit,
 ) -> ExpectedPeer<'a> {
@@ -95,7 +95,7 @@ pub(super) fn wanted<'a, R: Recorder + 'static>(
         is_address: matches!(permit.host, Host::Address(_)),
         requests: &permit.decision.requests,
         is_bridged: permit.is_bridged,
-        picks: egress.picks(),
+        picks: egress.request_filter(),
         may_end_tls: egress.authority.is_some(),
     }
 }

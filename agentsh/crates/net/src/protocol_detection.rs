@@ -103,7 +103,7 @@ impl<'a> Reading<'a> {
 
     /// # Errors
     /// [`Closed`].
-    pub async fn rest(mut self, stream: &TcpStream) -> Result<FirstBytes, Closed> {
+    pub async fn read_rest(mut self, stream: &TcpStream) -> Result<FirstBytes, Closed> {
         let first = async {
             let mut new = Vec::new();
             loop {
@@ -228,11 +228,11 @@ impl Http {
 
     /// The bytes that may be forwarded.
     #[must_use]
-    pub fn ready(&self) -> &[u8] {
+    pub fn forwardable_bytes(&self) -> &[u8] {
         self.held.get(..self.released).unwrap_or_default()
     }
 
-    /// Marks bytes of [`Self::ready`] as sent.
+    /// Marks bytes of [`Self::forwardable_bytes`] as sent.
     pub fn sent(&mut self, bytes: usize) {
         let bytes = bytes.min(self.released);
         self.held.drain(..bytes);

@@ -49,7 +49,7 @@ pub const UNRECOGNIZED_NAME: u8 = 112;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A refusal that cannot be recorded is not answered: the connection breaks.
-pub(super) async fn tell<R: Recorder + 'static>(
+pub(super) async fn answer_refused<R: Recorder + 'static>(
     egress: &EgressContext<R>,
     socket: Socket,
     permit: &Permit,
@@ -71,7 +71,7 @@ pub async fn refuse(socket: Socket, close_reply: &CloseReply) {
         CloseReply::Alert(number) => vec![21, 3, 3, 0, 2, 2, *number],
         CloseReply::Http(status, text) => http(*status, text),
     };
-    let Ok(stream) = socket.watched() else { return };
+    let Ok(stream) = socket.into_tokio() else { return };
     let say = async {
         write_all(&stream, &bytes).await?;
         close_sending_side(&stream);

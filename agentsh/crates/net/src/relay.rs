@@ -18,10 +18,10 @@ use super::copy::reset_when_dropped;
 use super::dial::{OutboundConnection, Timeouts, dial};
 use super::egress_context::EgressContext;
 use super::judge::{self, PermittedConnection, Stop};
-use super::permit::{Permit, refusal, wanted};
+use super::permit::{Permit, expected_peer, refusal};
 use super::protocol_detection::{Closed, Reading};
 use super::reason::Reason;
-use super::refuse::{CloseReply, UNRECOGNIZED_NAME, refuse, tell};
+use super::refuse::{CloseReply, UNRECOGNIZED_NAME, answer_refused, refuse};
 use super::resolve::{ResolveError, Resolver};
 use super::socket::Socket;
 use super::traffic::Traffic;
@@ -56,13 +56,13 @@ pub async fn serve<R: Recorder + 'static>(
             tokio::time::sleep(ACCEPT_BACKOFF).await;
             continue;
         };
-        wakeful.kick();
+        wakeful.start_polling();
         let (egress, wakeful) = (Rc::clone(&egress), Rc::clone(&wakeful));
         egress.live.set(egress.live.get() + 1);
         let mut carried = Box::pin(async move {
             // A reset connection needs no further report.
             let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-            connection(&egress, (Socket::bare(socket), peer), &wakeful).await;
+            connection(&egress, (Socket::from_nonblocking(socket), peer), &wakeful).await;
             egress.live.set(egress.live.get().saturating_sub(1));
         });
         // Its first steps now, because a program waits for them; the ends of other connections can wait.
@@ -139,7 +139,7 @@ async fn connection<R: Recorder + 'static>(
             };
             refuse(socket, &reply).await;
         }
-        Err(Stop::Refused(refused)) => tell(egress, socket, &permit, *refused).await,
+        Err(Stop::Refused(refused)) => answer_refused(egress, socket, &permit, *refused).await,
     }
 }
 
@@ -176,12 +176,12 @@ async fn first<R: Recorder + 'static>(
     if permit.decision.any_tcp || super::allow::is_local(&permit.host) {
         return Ok((socket, Ok(First::Nothing)));
     }
-    let mut reading = Reading::new(wanted(egress, permit));
+    let mut reading = Reading::new(expected_peer(egress, permit));
     let (socket, opening) = match reading.at_once(&socket) {
         Some(opening) => (socket, opening),
         None => {
-            let stream = socket.watched()?;
-            let opening = reading.rest(&stream).await;
+            let stream = socket.into_tokio()?;
+            let opening = reading.read_rest(&stream).await;
             (Socket::Watched(stream), opening)
         }
     };

@@ -37,7 +37,10 @@ struct Shared {
 pub async fn both_ways(inside: &TcpStream, outside: &TcpStream, http: Http, traffic: &Traffic) -> End {
     let shared = Shared { http: RefCell::new(http), answered: Notify::new() };
     let both = async {
-        tokio::try_join!(up(inside, outside, &shared, traffic), down(outside, inside, &shared, traffic))
+        tokio::try_join!(
+            forward_requests(inside, outside, &shared, traffic),
+            forward_responses(outside, inside, &shared, traffic)
+        )
     };
     let result = tokio::select! {
         result = both => result.map(|_| ()),
@@ -70,7 +73,12 @@ impl From<io::Error> for Stop {
     }
 }
 
-async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &Traffic) -> Result<(), Stop> {
+async fn forward_requests(
+    inside: &TcpStream,
+    outside: &TcpStream,
+    shared: &Shared,
+    traffic: &Traffic,
+) -> Result<(), Stop> {
     loop {
         let (released, is_free, refused) = {
             let mut http = shared.http.borrow_mut();
@@ -78,7 +86,7 @@ async fn up(inside: &TcpStream, outside: &TcpStream, shared: &Shared, traffic: &
             (http.release().0, is_free, http.reader.refusal().cloned())
         };
         write_all(outside, &released).await?;
-        traffic.moved(Direction::Up, released.len());
+        traffic.count_bytes(Direction::Up, released.len());
         // The refused request arrived together with a permitted one.
         if let Some(refusal) = refused {
             return Err(Stop::Refused(refusal));
@@ -114,7 +122,7 @@ fn judge(shared: &Shared, bytes: &[u8]) -> Result<(), Stop> {
     shared.http.borrow_mut().take(bytes).map_err(Stop::Refused)
 }
 
-async fn down(
+async fn forward_responses(
     outside: &TcpStream,
     inside: &TcpStream,
     shared: &Shared,
@@ -138,12 +146,12 @@ async fn down(
                 Err(error) => return Err(error.into()),
             }
         } else {
-            way.turn(outside, inside, traffic.bytes(Direction::Down) > MIN_SPLICE_BYTES).await?
+            way.copy_available(outside, inside, traffic.bytes(Direction::Down) > MIN_SPLICE_BYTES).await?
         };
         match moved {
             None => {}
             Some(0) => break,
-            Some(moved) => traffic.moved(Direction::Down, moved),
+            Some(moved) => traffic.count_bytes(Direction::Down, moved),
         }
         tokio::task::coop::consume_budget().await;
     }

@@ -53,7 +53,7 @@ impl ResponseReader {
     }
 
     /// Whether a secret is in the received bytes, with this piece.
-    pub fn sees(&mut self, piece: &[u8]) -> bool {
+    pub fn finds_in(&mut self, piece: &[u8]) -> bool {
         if self.raw.is_idle() {
             return false;
         }
@@ -75,9 +75,9 @@ impl ResponseReader {
             }
             rest = later;
         }
-        let (raw, joined) = (self.raw.sees(piece), self.joined.sees(&out));
+        let (raw, joined) = (self.raw.finds_in(piece), self.joined.finds_in(&out));
         // Positions that the search has passed are not needed.
-        let kept = self.given.saturating_sub(self.joined.longest());
+        let kept = self.given.saturating_sub(self.joined.longest_text());
         while self.runs.get(1).is_some_and(|(given, _)| *given <= kept) {
             self.runs.pop_front();
         }
@@ -86,16 +86,16 @@ impl ResponseReader {
 
     /// The number of last bytes that may begin a secret.
     #[must_use]
-    pub fn begun(&self) -> usize {
-        let begun = match self.joined.begun() as u64 {
+    pub fn partial_match_length(&self) -> usize {
+        let begun = match self.joined.partial_match_length() as u64 {
             0 => 0,
-            begun => self.came - self.place(self.given - begun),
+            begun => self.came - self.received_position(self.given - begun),
         };
-        self.raw.begun().max(usize::try_from(begun).unwrap_or(usize::MAX))
+        self.raw.partial_match_length().max(usize::try_from(begun).unwrap_or(usize::MAX))
     }
 
     /// The position among received bytes of a byte without chunk headers.
-    fn place(&self, given: u64) -> u64 {
+    fn received_position(&self, given: u64) -> u64 {
         let run = self.runs.iter().rev().find(|(from, _)| *from <= given);
         run.map_or(given, |(from, came)| came + (given - from))
     }
@@ -140,7 +140,7 @@ impl ResponseReader {
             return;
         }
         let from = self.came - self.pending.len() as u64;
-        if self.place(self.given) != from {
+        if self.received_position(self.given) != from {
             self.runs.push_back((self.given, from));
         }
         self.given += self.pending.len() as u64;
@@ -163,11 +163,11 @@ mod tests {
     fn passed(wire: &[u8], piece: usize) -> Option<Vec<u8>> {
         let (mut answers, mut held, mut passed) = (answers(), Vec::new(), Vec::new());
         for piece in wire.chunks(piece) {
-            if answers.sees(piece) {
+            if answers.finds_in(piece) {
                 return Some(passed);
             }
             held.extend_from_slice(piece);
-            let kept = held.split_off(held.len().saturating_sub(answers.begun()));
+            let kept = held.split_off(held.len().saturating_sub(answers.partial_match_length()));
             passed.append(&mut held);
             held = kept;
         }
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_secret_that_is_itself_like_a_line_of_a_chunk_is_found() {
         let mut answers = ResponseReader::new(|| SecretSearch::new(vec![b"deadbeef01".to_vec()]));
-        assert!(answers.sees(b"HTTP/1.1 200 OK\r\n\r\ndeadbeef01\r\n"));
+        assert!(answers.finds_in(b"HTTP/1.1 200 OK\r\n\r\ndeadbeef01\r\n"));
     }
 
     proptest! {
@@ -222,10 +222,10 @@ mod tests {
         fn answers_without_a_secret_are_unchanged(text in "[a-f0-9\r\n;g ]{0,200}", piece in 1_usize..40) {
             let (mut answers, mut held, mut passed) = (answers(), Vec::new(), Vec::new());
             for piece in text.as_bytes().chunks(piece) {
-                prop_assert!(!answers.sees(piece));
+                prop_assert!(!answers.finds_in(piece));
                 held.extend_from_slice(piece);
-                prop_assert!(answers.begun() <= held.len());
-                let kept = held.split_off(held.len().saturating_sub(answers.begun()));
+                prop_assert!(answers.partial_match_length() <= held.len());
+                let kept = held.split_off(held.len().saturating_sub(answers.partial_match_length()));
                 passed.append(&mut held);
                 held = kept;
             }

@@ -46,7 +46,7 @@ impl Traffic {
         self.counter(direction).get()
     }
 
-    pub(super) fn moved(&self, direction: Direction, bytes: usize) {
+    pub(super) fn count_bytes(&self, direction: Direction, bytes: usize) {
         let counter = self.counter(direction);
         counter.set(counter.get() + bytes as u64);
         self.last.set(Instant::now());
@@ -79,16 +79,16 @@ impl Traffic {
         let is_first = !self.half_closed.replace(true);
         match direction {
             // Programs often open the next connection after one ends.
-            Direction::Up => self.wakeful.rest().await,
+            Direction::Up => self.wakeful.wait_until_idle().await,
             Direction::Down => tokio::task::yield_now().await,
         }
         is_first
     }
 
     /// Returns when no program waits for work that this connection's clean-up would delay.
-    pub(super) async fn settle(&self) {
+    pub(super) async fn wait_until_quiet(&self) {
         self.expected.take();
-        self.wakeful.rest().await;
+        self.wakeful.wait_until_idle().await;
     }
 }
 

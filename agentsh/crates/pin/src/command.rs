@@ -213,7 +213,7 @@ fn has_text(args: &[OsString], text: &str, attached: &str, valued: &str) -> bool
 }
 
 fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
-    of_linux(&found.real, wsl::here().is_some())?;
+    of_linux(&found.real, wsl::current().is_some())?;
     context.file(&found.real, Role::Executable)?;
     context.show(&found.real);
     // A native program inside a package loads files of the package.
@@ -227,7 +227,7 @@ fn direct(context: &mut Context<'_>, command: &Command, found: &Found) -> Result
         identity,
         program: found.real.clone(),
         // As typed, because programs print it and look themselves up by it.
-        argv: words(Path::new(&command.word), &command.args),
+        argv: command_words(Path::new(&command.word), &command.args),
     })
 }
 
@@ -250,7 +250,7 @@ pub(super) fn of_linux(path: &Path, is_wsl: bool) -> Result<(), PinError> {
     Ok(())
 }
 
-pub(super) fn words(first: &Path, rest: &[OsString]) -> Vec<OsString> {
+pub(super) fn command_words(first: &Path, rest: &[OsString]) -> Vec<OsString> {
     std::iter::once(first.as_os_str().to_owned()).chain(rest.iter().cloned()).collect()
 }
 
@@ -260,7 +260,7 @@ fn env(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Ta
         what: format!("env {what}"),
         instead: "leave that word out, or start the whole line by `sh -c`".to_owned(),
     };
-    let mut next = deeper(command, &found.path)?;
+    let mut next = with_more_depth(command, &found.path)?;
     let mut words = std::collections::VecDeque::from(command.args.clone());
     while let Some(word) = words.pop_front() {
         let text = word.to_str().unwrap_or_default();
@@ -306,7 +306,7 @@ fn env(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Ta
                 if value == "PATH" {
                     next.path_env = PATH_WITHOUT_VARIABLE.into();
                 }
-                context.unset(value.to_str().ok_or_else(|| unsupported(text))?);
+                context.unset_variable(value.to_str().ok_or_else(|| unsupported(text))?);
             }
         }
     }
@@ -360,7 +360,7 @@ fn split(string: &OsStr, path: &Path) -> Result<Vec<OsString>, PinError> {
     Ok(words.into_iter().map(OsString::from_vec).collect())
 }
 
-fn deeper(command: &Command, path: &Path) -> Result<Command, PinError> {
+fn with_more_depth(command: &Command, path: &Path) -> Result<Command, PinError> {
     if command.depth >= MAX_INTERPRETERS {
         return Err(PinError::TooManyInterpreters { path: path.to_owned() });
     }
@@ -417,7 +417,7 @@ fn script(
     found: &Found,
     line: &Shebang,
 ) -> Result<Target, PinError> {
-    let mut next = deeper(command, &found.real)?;
+    let mut next = with_more_depth(command, &found.real)?;
     let script = found.real.as_os_str().to_owned();
     if let Some(python) = python_env::behind_shell_header(&found.real, &line.head) {
         // Installers write this header where a path is too long, or has a blank, for a #! line.

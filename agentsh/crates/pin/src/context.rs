@@ -84,7 +84,7 @@ impl<'a> Context<'a> {
     }
 
     /// `env -u NAME`.
-    pub fn unset(&mut self, name: &str) {
+    pub fn unset_variable(&mut self, name: &str) {
         self.worded.remove(name);
         self.env.remove(name);
         self.removed.names.insert(name.to_owned());
@@ -208,7 +208,7 @@ impl<'a> Context<'a> {
     }
 
     /// A script in a directory that is not shown: it alone is.
-    pub fn alone(&mut self, script: &Path, directory: &Path) {
+    pub fn show_script(&mut self, script: &Path, directory: &Path) {
         self.show(script);
         self.note(format!("what the script loads from {}", directory.display()));
         if !self.alone_in.iter().any(|other| other == directory) {

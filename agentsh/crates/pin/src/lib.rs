@@ -186,7 +186,7 @@ impl Resolved {
 
     /// The same of an assignment `NAME=VALUE`: whether it stays.
     #[must_use]
-    pub fn leaves(&self, assignment: &OsStr) -> bool {
+    pub fn keeps_assignment(&self, assignment: &OsStr) -> bool {
         let name = assignment.as_encoded_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
         !self.removes(&String::from_utf8_lossy(name))
     }

@@ -79,7 +79,7 @@ pub(super) fn scripts(
     code: &'static Code,
 ) -> Result<(), PinError> {
     if context.is_personal(directory) || context.holds_project(directory) {
-        context.alone(entry, directory);
+        context.show_script(entry, directory);
         return Ok(());
     }
     context.tree("script", directory, Selection { code: Some(code), ..Selection::default() })

@@ -26,7 +26,7 @@ pub(super) fn resolve(
         }
         return Ok(None);
     };
-    let Some((package, entry)) = installed(context, command, found, &line)? else {
+    let Some((package, entry)) = find_installed(context, command, found, &line)? else {
         if context.request.accept_missing_package {
             context.note(format!("{}, which {launcher} would download when it starts", line.package.text()));
             return Ok(None);
@@ -83,7 +83,7 @@ fn start(
     command::resolve(context, next)
 }
 
-fn installed(
+fn find_installed(
     context: &Context<'_>,
     command: &Command,
     found: &Found,
@@ -149,14 +149,14 @@ fn by_command(
 
 fn in_modules(modules: &Path, line: &Line) -> Result<Option<(Package, PathBuf)>, PinError> {
     for spec in &line.beside {
-        if satisfying(modules, spec)?.is_none() {
+        if find_satisfying(modules, spec)?.is_none() {
             return Ok(None);
         }
     }
-    let Some(first) = satisfying(modules, &line.package)? else { return Ok(None) };
+    let Some(first) = find_satisfying(modules, &line.package)? else { return Ok(None) };
     let mut candidates = vec![first];
     for spec in &line.beside {
-        candidates.extend(satisfying(modules, spec)?);
+        candidates.extend(find_satisfying(modules, spec)?);
     }
     for package in candidates {
         if let Some(bin) = package.bin(line.command.as_deref()) {
@@ -172,7 +172,7 @@ fn in_modules(modules: &Path, line: &Line) -> Result<Option<(Package, PathBuf)>,
     })
 }
 
-fn satisfying(modules: &Path, spec: &Spec) -> Result<Option<Package>, PinError> {
+fn find_satisfying(modules: &Path, spec: &Spec) -> Result<Option<Package>, PinError> {
     let package = package::read(&modules.join(&spec.name))?;
     Ok(package.filter(|package| {
         package.version.as_deref().map_or(spec.wanted.is_none(), |version| spec.satisfied_by(version))

@@ -96,7 +96,7 @@ fn script(context: &mut Context<'_>, path: &Path, safe_path: bool) -> Result<Pat
         let main = search::file(&directory.join("__main__.py"))?;
         context.file(&main.real, Role::Entry)?;
         if context.holds_project(&directory) {
-            context.alone(&main.real, &directory);
+            context.show_script(&main.real, &directory);
         } else {
             context.tree("script", &directory, Selection::default())?;
         }

@@ -14,14 +14,15 @@ pub(super) fn identity(sites: &[PathBuf], file: &Path) -> Option<String> {
             let (name, version) = search::file_name(&record).strip_suffix(".dist-info")?.rsplit_once('-')?;
             // An unreadable record is ignored.
             let text = search::text(&record.join("RECORD"), MAX_RECORD).ok()??;
-            let names = |line: &str| place(line).is_some_and(|place| leads_to(site, Path::new(place), file));
+            let names =
+                |line: &str| path_of_record(line).is_some_and(|place| leads_to(site, Path::new(place), file));
             text.lines().any(names).then(|| format!("pypi:{name}@{version}"))
         })
     })
 }
 
 /// `path,hash,size`, with quotation marks around a path that has a comma in it.
-fn place(line: &str) -> Option<&str> {
+fn path_of_record(line: &str) -> Option<&str> {
     match line.strip_prefix('"') {
         Some(rest) => rest.split('"').next(),
         None => line.split(',').next(),

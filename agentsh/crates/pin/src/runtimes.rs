@@ -13,10 +13,10 @@ use super::{Launcher, PinError, node, node_tree, package};
 pub(super) fn bun(context: &mut Context<'_>, command: &Command, found: &Found) -> Result<Target, PinError> {
     const FLAGS_WITH_VALUE: &[&str] =
         &["-r", "--preload", "--cwd", "-c", "--config", "--env-file", "--tsconfig-override"];
-    let mut line = words(command, "bun", FLAGS_WITH_VALUE)?;
+    let mut line = split_line(command, "bun", FLAGS_WITH_VALUE)?;
     if line.subcommand.is_some_and(|word| word != "run") {
         context.note("what this subcommand of bun starts");
-        return plain(context, command, found, Launcher::Bun);
+        return plain_target(context, command, found, Launcher::Bun);
     }
     for (flag, value) in &line.values {
         match *flag {
@@ -57,10 +57,10 @@ pub(super) fn deno(context: &mut Context<'_>, command: &Command, found: &Found) 
         "--lock",
         "--ext",
     ];
-    let mut line = words(command, "deno", FLAGS_WITH_VALUE)?;
+    let mut line = split_line(command, "deno", FLAGS_WITH_VALUE)?;
     if line.subcommand.is_some_and(|word| word != "run") {
         context.note("what this subcommand of deno starts");
-        return plain(context, command, found, Launcher::Deno);
+        return plain_target(context, command, found, Launcher::Deno);
     }
     let files = ["-c", "--config", "--import-map", "--env-file", "--preload", "--lock"];
     for (flag, value) in line.values.iter().filter(|(flag, _)| files.contains(flag)) {
@@ -92,7 +92,11 @@ struct Line<'a> {
 }
 
 /// The first plain word is the subcommand when it is `run`, or any word that is not a file; the next is the entry.
-fn words<'a>(command: &'a Command, program: &str, valued: &[&'static str]) -> Result<Line<'a>, PinError> {
+fn split_line<'a>(
+    command: &'a Command,
+    program: &str,
+    valued: &[&'static str],
+) -> Result<Line<'a>, PinError> {
     let mut line = Line {
         subcommand: None,
         before: Vec::new(),
@@ -159,13 +163,13 @@ fn finish(
     context.interpreter(found)?;
     context.file(entry, Role::Entry)?;
     let identity = node_tree::pin(context, entry)?;
-    let mut argv = command::words(&found.path, &line.before);
+    let mut argv = command::command_words(&found.path, &line.before);
     argv.push(entry.as_os_str().to_owned());
     argv.append(&mut line.rest);
     Ok(Target { launcher, identity, program: found.real.clone(), argv })
 }
 
-fn plain(
+fn plain_target(
     context: &mut Context<'_>,
     command: &Command,
     found: &Found,
@@ -176,6 +180,6 @@ fn plain(
         launcher,
         identity: format!("file:{}", found.real.display()),
         program: found.real.clone(),
-        argv: command::words(&found.path, &command.args),
+        argv: command::command_words(&found.path, &command.args),
     })
 }

@@ -85,7 +85,7 @@ pub(super) fn file(path: &Path) -> Result<Found, PinError> {
 }
 
 fn file_and_stat(path: &Path) -> Result<(Found, Stat), PinError> {
-    let found = any(path)?;
+    let found = find_file(path)?;
     let stat = rustix::fs::lstat(&found.real).map_err(|source| PinError::io(path, source))?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok((found, stat)),
@@ -94,10 +94,10 @@ fn file_and_stat(path: &Path) -> Result<(Found, Stat), PinError> {
 }
 
 pub(super) fn directory(path: &Path) -> Option<PathBuf> {
-    any(path).ok().map(|found| found.real).filter(|real| real.is_dir())
+    find_file(path).ok().map(|found| found.real).filter(|real| real.is_dir())
 }
 
-fn any(path: &Path) -> Result<Found, PinError> {
+fn find_file(path: &Path) -> Result<Found, PinError> {
     let real = real_path(path).map_err(|source| PinError::io(path, source))?;
     Ok(Found { path: path.to_owned(), real })
 }

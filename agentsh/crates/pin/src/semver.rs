@@ -125,7 +125,7 @@ impl Partial {
     }
 
     /// The first version after all that keep the numbers up to and including `index`.
-    fn after(&self, index: usize) -> Version {
+    fn first_version_after(&self, index: usize) -> Version {
         let mut numbers = [0; 3];
         for (position, number) in numbers.iter_mut().enumerate().take(index + 1) {
             *number = self.numbers.get(position).copied().flatten().unwrap_or_default();
@@ -138,7 +138,7 @@ impl Partial {
     }
 
     /// The number of components given.
-    fn given(&self) -> usize {
+    fn component_count(&self) -> usize {
         self.numbers.iter().take_while(|number| number.is_some()).count()
     }
 }
@@ -179,7 +179,7 @@ fn comparators(set: &str) -> Option<Vec<Comparator>> {
 
 fn simple(operator: &str, partial: &Partial) -> Option<Vec<Comparator>> {
     let floor = partial.floor();
-    let given = partial.given();
+    let given = partial.component_count();
     let below = |version| Comparator { operator: Operator::Less, version };
     Some(match operator {
         "" | "=" if given == 3 => vec![Comparator { operator: Operator::Equal, version: floor }],
@@ -188,17 +188,19 @@ fn simple(operator: &str, partial: &Partial) -> Option<Vec<Comparator>> {
         "^" => {
             // The leftmost number that is not zero may not change.
             let fixed = partial.numbers.iter().take(given).position(|number| *number != Some(0));
-            vec![at_least(floor), below(partial.after(fixed.unwrap_or(given - 1)))]
+            vec![at_least(floor), below(partial.first_version_after(fixed.unwrap_or(given - 1)))]
         }
         "~" | "~>" if given == 0 => vec![at_least(floor)],
-        "~" | "~>" => vec![at_least(floor), below(partial.after(if given == 1 { 0 } else { 1 }))],
+        "~" | "~>" => {
+            vec![at_least(floor), below(partial.first_version_after(if given == 1 { 0 } else { 1 }))]
+        }
         ">=" => vec![at_least(floor)],
         "<" => vec![below(floor)],
         "<=" if given == 0 => vec![at_least(floor)],
         "<=" => up_to(partial).into_iter().collect(),
         ">" if given == 3 => vec![Comparator { operator: Operator::Greater, version: floor }],
         ">" if given == 0 => vec![below(floor)],
-        ">" => vec![at_least(partial.after(given - 1))],
+        ">" => vec![at_least(partial.first_version_after(given - 1))],
         _ => return None,
     })
 }
@@ -209,9 +211,11 @@ fn at_least(version: Version) -> Comparator {
 
 /// The upper end of `- 1.2` and `<=1.2`: everything that starts with it.
 fn up_to(partial: &Partial) -> Option<Comparator> {
-    match partial.given() {
+    match partial.component_count() {
         0 => None,
         3 => Some(Comparator { operator: Operator::LessEqual, version: partial.floor() }),
-        given => Some(Comparator { operator: Operator::Less, version: partial.after(given - 1) }),
+        given => {
+            Some(Comparator { operator: Operator::Less, version: partial.first_version_after(given - 1) })
+        }
     }
 }

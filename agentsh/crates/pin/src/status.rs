@@ -67,7 +67,7 @@ pub fn compare(pinned: Option<&PinnedState>, resolved: &Resolved) -> Status {
         return Status::Match;
     }
     let mut changed = Vec::new();
-    let mut add = |label: &str, kind| changed.push(FileChange { path: resolved.place(label), kind });
+    let mut add = |label: &str, kind| changed.push(FileChange { path: resolved.path_of_label(label), kind });
     for (label, fingerprint) in &pinned.manifest {
         match now.get(label) {
             None => add(label, ChangeKind::Removed),
@@ -135,7 +135,7 @@ impl Resolved {
     }
 
     /// The inverse of `label`.
-    fn place(&self, label: &str) -> PathBuf {
+    fn path_of_label(&self, label: &str) -> PathBuf {
         let tree = self
             .trees
             .iter()

@@ -91,7 +91,7 @@ fn tool(
         None => uv_environments(context),
     };
     let Some((environment, version)) = choose(&candidates, &specs, name) else {
-        return missing(context, command, launcher, word, Some(wanted));
+        return missing_package(context, command, launcher, word, Some(wanted));
     };
     let mut target =
         start(context, command, &environment, name, line.words.get(1..), line.directory.as_deref())?;
@@ -101,7 +101,7 @@ fn tool(
     Ok(Some(target))
 }
 
-fn missing(
+fn missing_package(
     context: &mut Context<'_>,
     command: &Command,
     launcher: &str,
@@ -189,7 +189,7 @@ fn run(context: &mut Context<'_>, command: &Command, line: Line) -> Result<Optio
         project_environment(context, &cwd, project.as_deref())
     };
     let Some(environment) = environment else {
-        return missing(context, command, "uv run", &word, wanted);
+        return missing_package(context, command, "uv run", &word, wanted);
     };
     let mut words = line.words.clone();
     let name = if line.module || is_script || word == "-" || word.is_empty() {

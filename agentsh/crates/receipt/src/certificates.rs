@@ -56,8 +56,8 @@ impl CertifiedKey {
         };
         let mut chain = certificates(text)?;
         // A verifier has the root himself.
-        chain.retain(|one| parsed(one).is_ok_and(|parsed| parsed.issuer() != parsed.subject()));
-        match chain.first().map(parsed) {
+        chain.retain(|one| parse_certificate(one).is_ok_and(|parsed| parsed.issuer() != parsed.subject()));
+        match chain.first().map(parse_certificate) {
             Some(Ok(own)) if own.subject_public_key_info().ends_with(public) => Ok(Self { pair, chain }),
             _ => Err(KeyError::Certificate),
         }
@@ -74,7 +74,7 @@ impl CertifiedKey {
     }
 
     pub(crate) fn fingerprint(&self) -> String {
-        let own = self.chain.first().and_then(|own| parsed(own).ok());
+        let own = self.chain.first().and_then(|own| parse_certificate(own).ok());
         own.map_or_else(String::new, |own| fingerprint_of(&own.subject_public_key_info()))
     }
 }
@@ -105,7 +105,7 @@ impl Authorities {
     }
 
     /// Whether the owner of this chain signed the bytes, and may have; gives his name.
-    pub(crate) fn held(
+    pub(crate) fn verify_signature(
         &self,
         chain: &[CertificateDer<'_>],
         keyid: &str,
@@ -114,7 +114,8 @@ impl Authorities {
     ) -> Result<String, EnvelopeRefusal> {
         let refused = |why: String| EnvelopeRefusal::Certificate(why);
         let (own, _) = chain.split_first().ok_or_else(|| refused("it is missing".to_owned()))?;
-        let certificate = parsed(own).map_err(|error| refused(format!("it cannot be read: {error}")))?;
+        let certificate =
+            parse_certificate(own).map_err(|error| refused(format!("it cannot be read: {error}")))?;
         if fingerprint_of(&certificate.subject_public_key_info()) != keyid {
             return Err(refused(format!("it is not that of the key {keyid}")));
         }
@@ -163,7 +164,7 @@ impl Authorities {
         };
         let Some((own, between)) = chain.split_first() else { return Ok(()) };
         let second = Duration::from_secs(u64::try_from(time.as_second()).unwrap_or(0));
-        let verified = parsed(own).and_then(|own| {
+        let verified = parse_certificate(own).and_then(|own| {
             let usage = KeyUsage::required_if_present(CODE_SIGNING);
             let second = UnixTime::since_unix_epoch(second);
             let path =
@@ -205,7 +206,7 @@ fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, KeyError> {
     found.ok().filter(|found| found.len() <= MAX_CERTIFICATES).ok_or(KeyError::Certificate)
 }
 
-fn parsed<'c>(one: &'c CertificateDer<'_>) -> Result<EndEntityCert<'c>, Error> {
+fn parse_certificate<'c>(one: &'c CertificateDer<'_>) -> Result<EndEntityCert<'c>, Error> {
     EndEntityCert::try_from(one)
 }
 

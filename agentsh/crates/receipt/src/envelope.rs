@@ -70,7 +70,7 @@ fn encoded(kind: &str, payload: &str) -> Vec<u8> {
 /// # Errors
 /// When the statement is not whole, or too long.
 pub fn sign(statement: &Statement, key: &SigningKey) -> Result<String, String> {
-    around(STATEMENT, &statement.text()?, key)
+    sign_payload(STATEMENT, &statement.text()?, key)
 }
 
 /// The envelope around the text of a profile.
@@ -78,10 +78,10 @@ pub fn sign(statement: &Statement, key: &SigningKey) -> Result<String, String> {
 /// # Errors
 /// When it is too long.
 pub fn sign_profile(text: &str, key: &SigningKey) -> Result<String, String> {
-    around(PROFILE, text, key)
+    sign_payload(PROFILE, text, key)
 }
 
-fn around(kind: &str, payload: &str, key: &SigningKey) -> Result<String, String> {
+fn sign_payload(kind: &str, payload: &str, key: &SigningKey) -> Result<String, String> {
     let sig = STANDARD.encode(key.sign(&encoded(kind, payload)).map_err(|error| error.to_string())?);
     let x5c = match key {
         SigningKey::Certified(key) => key.chain.iter().map(|one| STANDARD.encode(one)).collect(),
@@ -93,14 +93,14 @@ fn around(kind: &str, payload: &str, key: &SigningKey) -> Result<String, String>
         payload: STANDARD.encode(payload),
         signatures: vec![signature],
     };
-    let text = spelled(&envelope)?;
+    let text = envelope_json(&envelope)?;
     match text.len() > MAX_BYTES {
         true => Err(format!("it would be larger than {} MiB", MAX_BYTES >> 20)),
         false => Ok(text),
     }
 }
 
-fn spelled(envelope: &Envelope) -> Result<String, String> {
+fn envelope_json(envelope: &Envelope) -> Result<String, String> {
     serde_json::to_string(envelope).map(|text| text + "\n").map_err(|error| error.to_string())
 }
 
@@ -113,7 +113,7 @@ pub fn open(
     accepted: &Accepted,
     now: Timestamp,
 ) -> Result<(Statement, SignedBy), EnvelopeRefusal> {
-    opened(STATEMENT, text, accepted, now, |payload| {
+    open_envelope(STATEMENT, text, accepted, now, |payload| {
         let statement = Statement::read(&payload).map_err(EnvelopeRefusal::Form)?;
         let issued = statement.predicate.issued;
         if issued.duration_since(now) > CLOCK_SKEW {
@@ -133,10 +133,10 @@ pub fn open_profile(
     accepted: &Accepted,
     now: Timestamp,
 ) -> Result<(String, SignedBy), EnvelopeRefusal> {
-    opened(PROFILE, text, accepted, now, |payload| Ok((payload, now)))
+    open_envelope(PROFILE, text, accepted, now, |payload| Ok((payload, now)))
 }
 
-fn opened<T>(
+fn open_envelope<T>(
     kind: &str,
     text: &str,
     accepted: &Accepted,
@@ -149,7 +149,7 @@ fn opened<T>(
     let envelope: Envelope =
         serde_json::from_str(text).map_err(|error| EnvelopeRefusal::Form(error.to_string()))?;
     let odd = |what: &str| EnvelopeRefusal::Form(what.to_owned());
-    if spelled(&envelope).map_err(EnvelopeRefusal::Form)? != text {
+    if envelope_json(&envelope).map_err(EnvelopeRefusal::Form)? != text {
         return Err(odd("its envelope is not in agentsh's canonical form"));
     }
     let [Signature { keyid, sig, x5c }] = envelope.signatures.as_slice() else {
@@ -168,7 +168,7 @@ fn opened<T>(
         Accepted::Authorities(authorities) => {
             let chain = x5c.iter().map(|one| decoded(one).map(CertificateDer::from));
             let chain = chain.collect::<Result<Vec<_>, _>>()?;
-            let who = authorities.held(&chain, keyid, (&signed, &sig), now)?;
+            let who = authorities.verify_signature(&chain, keyid, (&signed, &sig), now)?;
             let (read, issued) = read(payload)?;
             authorities.valid_at(&chain, issued)?;
             Ok((read, by(&who)))
@@ -179,7 +179,7 @@ fn opened<T>(
         Accepted::Keys(signers) => {
             let mut own = signers.iter().filter(|signer| signer.key.fingerprint() == *keyid).peekable();
             let Some(first) = own.peek() else { return Err(EnvelopeRefusal::Stranger(keyid.clone())) };
-            if !first.key.holds(&signed, &sig) {
+            if !first.key.verifies(&signed, &sig) {
                 return Err(EnvelopeRefusal::Edited(first.who.clone()));
             }
             let (read, issued) = read(payload)?;

@@ -208,7 +208,7 @@ impl PublicKey {
         bytes.strip_prefix(b"Ed").and_then(|rest| Self::of(rest.get(8..)?))
     }
 
-    pub(crate) fn holds(&self, bytes: &[u8], signature: &[u8]) -> bool {
+    pub(crate) fn verifies(&self, bytes: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, self.0).verify(bytes, signature).is_ok()
     }
 }

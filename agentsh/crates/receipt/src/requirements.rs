@@ -75,7 +75,7 @@ impl Requirements {
 
     /// A sentence for each requirement that is not met.
     #[must_use]
-    pub fn unmet(&self, of: &Predicate) -> Vec<String> {
+    pub fn unmet_requirements(&self, of: &Predicate) -> Vec<String> {
         let mut unmet = Vec::new();
         for layer in &self.layers {
             // Every sandbox ran a program: one without a word about the layer lacks it.

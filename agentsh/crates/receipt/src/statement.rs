@@ -316,7 +316,7 @@ impl Statement {
     ///
     /// # Errors
     /// A sentence, where it is not.
-    pub fn about(&self, commit: &str, tree: &str) -> Result<(), String> {
+    pub fn check_commit(&self, commit: &str, tree: &str) -> Result<(), String> {
         if !self.commits().any(|named| named == commit) {
             let own = self.commits().next().unwrap_or_default();
             let more = self.commits().count().saturating_sub(1);

@@ -144,9 +144,9 @@ fn valid_receipt_is_accepted() {
     let text = sign(&statement(), &key).unwrap();
     let read = at(&text, &ada(&key)).unwrap();
     assert_eq!(read, statement());
-    assert_eq!(read.about(ONE, TREE), Ok(()));
-    assert!(read.about(TREE, TREE).unwrap_err().contains("not about commit 2222"));
-    assert!(read.about(ONE, ONE).unwrap_err().contains("has the tree 1111"));
+    assert_eq!(read.check_commit(ONE, TREE), Ok(()));
+    assert!(read.check_commit(TREE, TREE).unwrap_err().contains("not about commit 2222"));
+    assert!(read.check_commit(ONE, ONE).unwrap_err().contains("has the tree 1111"));
     assert_eq!(text, around(&read.text().unwrap(), &key), "what DSSE says is signed");
 }
 
@@ -408,7 +408,7 @@ fn key_with_a_passphrase_and_a_non_key_have_different_errors() {
 #[test]
 fn requirements_that_a_receipt_does_not_meet_are_named() {
     let predicate: Predicate = serde_json::from_value(predicate()).unwrap();
-    let unmet = |text: &str| Requirements::read(text).unwrap().unmet(&predicate);
+    let unmet = |text: &str| Requirements::read(text).unwrap().unmet_requirements(&predicate);
     for met in [
         "layers: [landlock]",
         "hosts: ['api.example.com']",

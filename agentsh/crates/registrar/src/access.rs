@@ -81,14 +81,14 @@ impl Operators {
         let Some(sent) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
         let token =
             sent.to_str().ok().and_then(|text| text.strip_prefix("Bearer ")).ok_or(Refusal::NoOperator)?;
-        self.with(token).map(Some)
+        self.operator_with_token(token).map(Some)
     }
 
     /// The operator with this token.
     ///
     /// # Errors
     /// An unknown token.
-    pub fn with(&self, token: &str) -> Result<String, Refusal> {
+    pub fn operator_with_token(&self, token: &str) -> Result<String, Refusal> {
         let digest: [u8; 32] = Sha256::digest(token.trim().as_bytes()).into();
         let found = self.known.iter().find(|(_, known)| bool::from(known.ct_eq(&digest)));
         found.map(|(name, _)| name.clone()).ok_or(Refusal::NoOperator)

@@ -12,13 +12,13 @@ pub fn server(row: &[Value], out: &mut String) {
         out,
         &[
             ("id", id.as_int().to_string()),
-            ("name", quoted(name.as_text())),
-            ("hash", quoted(hash.as_text())),
+            ("name", quote(name.as_text())),
+            ("hash", quote(hash.as_text())),
             ("interface", interface.as_text().to_owned()),
-            ("registered_at", quoted(at.as_text())),
+            ("registered_at", quote(at.as_text())),
             ("summary", summary.as_text().to_owned()),
-            ("status", quoted(status.as_text())),
-            ("registered_by", quoted(by.as_text())),
+            ("status", quote(status.as_text())),
+            ("registered_by", quote(by.as_text())),
             ("expires_at", optional(expires)),
         ],
     );
@@ -36,29 +36,29 @@ pub fn approval(row: &[Value], out: &mut String) {
         out,
         &[
             ("id", id.as_int().to_string()),
-            ("name", quoted(name.as_text())),
+            ("name", quote(name.as_text())),
             ("recorded_hash", optional(recorded)),
-            ("new_hash", quoted(new.as_text())),
+            ("new_hash", quote(new.as_text())),
             ("new_interface", interface.as_text().to_owned()),
-            ("diff", quoted(diff.as_text())),
-            ("status", quoted(status.as_text())),
-            ("created_at", quoted(created.as_text())),
+            ("diff", quote(diff.as_text())),
+            ("status", quote(status.as_text())),
+            ("created_at", quote(created.as_text())),
             ("resolved_at", optional(resolved)),
             ("summary", summary.as_text().to_owned()),
-            ("submitted_diff", quoted(submitted.as_text())),
-            ("expires_at", quoted(expires.as_text())),
+            ("submitted_diff", quote(submitted.as_text())),
+            ("expires_at", quote(expires.as_text())),
             ("resolved_by", optional(by)),
             ("reason", optional(reason)),
         ],
     );
 }
 
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", json::spell(text))
+fn quote(text: &str) -> String {
+    format!("\"{}\"", json::escape_text(text))
 }
 
 fn optional(value: &Value) -> String {
-    value.as_option().map_or_else(|| "null".to_owned(), quoted)
+    value.as_option().map_or_else(|| "null".to_owned(), quote)
 }
 
 fn write_members(out: &mut String, members: &[(&str, String)]) {

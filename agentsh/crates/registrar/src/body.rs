@@ -1,7 +1,7 @@
 //! Strict parsers of POST bodies. They report all mistakes at once, in kiji's format.
 
 use agentsh_base::json::{self, Json};
-use agentsh_registry::{Component, Interface, Kind, MAX_DEPTH, hash, submitted};
+use agentsh_registry::{Component, Interface, Kind, MAX_DEPTH, hash, read_components};
 use hyper::{HeaderMap, header};
 use serde_json::{Value, json};
 
@@ -165,7 +165,7 @@ impl BodyFields<'_> {
         if self.mistakes.is_empty() { Ok(()) } else { Err(Refusal::Invalid(self.mistakes)) }
     }
 
-    fn mistake(&mut self, kind: &str, place: Value, said: &str, input: Value, context: Option<Value>) {
+    fn add_error(&mut self, kind: &str, place: Value, said: &str, input: Value, context: Option<Value>) {
         let mut mistake = json!({ "type": kind, "loc": place, "msg": said, "input": input });
         if let (Some(context), Some(members)) = (context, mistake.as_object_mut()) {
             members.insert("ctx".to_owned(), context);
@@ -174,11 +174,11 @@ impl BodyFields<'_> {
     }
 
     /// A member that has to be there and be a text without half of a surrogate pair.
-    fn required(&mut self, name: &'static str) -> Option<String> {
+    fn required_text(&mut self, name: &'static str) -> Option<String> {
         match self.tree.member(name) {
             None => {
                 let input = echo(self.tree);
-                self.mistake("missing", json!(["body", name]), "Field required", input, None);
+                self.add_error("missing", json!(["body", name]), "Field required", input, None);
                 None
             }
             Some(Json::String(raw)) if !json::has_lone_surrogate(raw) => {
@@ -186,7 +186,7 @@ impl BodyFields<'_> {
             }
             Some(other) => {
                 let input = echo(other);
-                self.mistake(
+                self.add_error(
                     "string_type",
                     json!(["body", name]),
                     "Input should be a valid string",
@@ -199,22 +199,22 @@ impl BodyFields<'_> {
     }
 
     fn name(&mut self) -> String {
-        let Some(name) = self.required("name") else { return String::new() };
+        let Some(name) = self.required_text("name") else { return String::new() };
         if name.is_empty() {
             let context = Some(json!({ "min_length": 1 }));
             let said = "String should have at least 1 character";
-            self.mistake("string_too_short", json!(["body", "name"]), said, json!(""), context);
+            self.add_error("string_too_short", json!(["body", "name"]), said, json!(""), context);
             return name;
         }
         names::normal(&name).unwrap_or_else(|said| {
-            self.mistake("value_error", json!(["body", "name"]), said, echo_text(&name), None);
+            self.add_error("value_error", json!(["body", "name"]), said, echo_text(&name), None);
             String::new()
         })
     }
 
     /// 64 characters; whether they are the right ones is asked afterwards.
     fn hash(&mut self, member: &'static str) -> String {
-        let Some(hash) = self.required(member) else { return String::new() };
+        let Some(hash) = self.required_text(member) else { return String::new() };
         let length = hash.chars().count();
         if length != 64 {
             let (kind, said, context) = if length < 64 {
@@ -222,7 +222,7 @@ impl BodyFields<'_> {
             } else {
                 ("string_too_long", "String should have at most 64 characters", json!({ "max_length": 64 }))
             };
-            self.mistake(kind, json!(["body", member]), said, echo_text(&hash), Some(context));
+            self.add_error(kind, json!(["body", member]), said, echo_text(&hash), Some(context));
         }
         hash
     }
@@ -230,20 +230,20 @@ impl BodyFields<'_> {
     fn components(&mut self, member: &'static str) -> Vec<Component> {
         let Some(value) = self.tree.member(member) else {
             let input = echo(self.tree);
-            self.mistake("missing", json!(["body", member]), "Field required", input, None);
+            self.add_error("missing", json!(["body", member]), "Field required", input, None);
             return Vec::new();
         };
         let Some(items) = value.as_array() else {
             let said = "Input should be a valid list";
-            self.mistake("list_type", json!(["body", member]), said, echo(value), None);
+            self.add_error("list_type", json!(["body", member]), said, echo(value), None);
             return Vec::new();
         };
-        submitted(items).unwrap_or_else(|wrong| {
+        read_components(items).unwrap_or_else(|wrong| {
             let mut place = vec![json!("body"), json!(member), json!(wrong.index)];
             place.extend(wrong.member.map(|name| json!(name)));
             let kind = if wrong.member.is_none() { "dict_type" } else { "value_error" };
             let input = items.get(wrong.index).map_or(Value::Null, echo);
-            self.mistake(kind, Value::Array(place), wrong.reason, input, None);
+            self.add_error(kind, Value::Array(place), wrong.reason, input, None);
             Vec::new()
         })
     }
@@ -253,11 +253,11 @@ impl BodyFields<'_> {
         if matches!(self.tree.member(member), None | Some(Json::Null)) {
             return String::new();
         }
-        let text = self.required(member).unwrap_or_default();
+        let text = self.required_text(member).unwrap_or_default();
         if text.len() > MAX_TEXT {
             let context = Some(json!({ "max_length": MAX_TEXT }));
             let said = "String is too long";
-            self.mistake("string_too_long", json!(["body", member]), said, Value::Null, context);
+            self.add_error("string_too_long", json!(["body", member]), said, Value::Null, context);
         }
         text
     }
@@ -268,7 +268,7 @@ impl BodyFields<'_> {
             Some(Json::Bool(value)) => *value,
             Some(other) => {
                 let said = "Input should be a valid boolean";
-                self.mistake("bool_type", json!(["body", member]), said, echo(other), None);
+                self.add_error("bool_type", json!(["body", member]), said, echo(other), None);
                 false
             }
         }

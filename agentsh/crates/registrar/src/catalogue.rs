@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::body::DecisionNote;
 use crate::changes::{self, Ledger, Requester, Times};
 use crate::db::{Connection, Database, DbError, Row, Value};
-use crate::reads::{Page, spelled};
+use crate::reads::{Page, timestamp_text};
 use crate::refusal::Refusal;
 use crate::{names, reads, schema};
 
@@ -71,20 +71,20 @@ impl Catalogue {
         search(self.0.as_mut(), text, before, limit)
     }
 
-    /// See [`one`].
+    /// See [`registration`].
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn one(&mut self, id: i64) -> Result<Option<(Registered, Option<String>)>, DbError> {
-        one(self.0.as_mut(), id)
+    pub fn registration(&mut self, id: i64) -> Result<Option<(Registered, Option<String>)>, DbError> {
+        registration(self.0.as_mut(), id)
     }
 
     /// The pending requests, the newest first, 100 at most.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn requested(&mut self) -> Result<Vec<PendingApproval>, DbError> {
-        requested(self.0.as_mut(), &spelled(Timestamp::now()))
+    pub fn pending_requests(&mut self) -> Result<Vec<PendingApproval>, DbError> {
+        pending_requests(self.0.as_mut(), &timestamp_text(Timestamp::now()))
     }
 
     /// The number of pending requests.
@@ -93,7 +93,8 @@ impl Catalogue {
     /// When the database cannot be read.
     pub fn count_requested(&mut self) -> Result<usize, DbError> {
         let none = Page { limit: 0, offset: 0 };
-        let (_, count) = reads::approvals(self.0.as_mut(), "pending", &spelled(Timestamp::now()), none)?;
+        let (_, count) =
+            reads::approvals(self.0.as_mut(), "pending", &timestamp_text(Timestamp::now()), none)?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
@@ -114,7 +115,7 @@ impl Catalogue {
         let now = Timestamp::now();
         db.begin()?;
         let decided = expiry(db.as_mut(), id, now).and_then(|expires| {
-            let times = Times { now: spelled(now), expires, answer_by: String::new() };
+            let times = Times { now: timestamp_text(now), expires, answer_by: String::new() };
             let remark = DecisionNote { reason: reason.to_owned(), ..DecisionNote::default() };
             let who = Requester::Operator(operator.to_owned());
             match changes::decide(&mut Ledger::new(db.as_mut()), id, approve, &remark, &who, &times) {
@@ -142,7 +143,7 @@ fn expiry(db: &mut dyn Connection, id: i64, now: Timestamp) -> Result<Option<Str
     let Some([at, expires]) = rows.first().map(Vec::as_slice) else { return Ok(None) };
     let time = |value: &Value| value.as_option()?.parse::<Timestamp>().ok();
     let (Some(at), Some(expires)) = (time(at), time(expires)) else { return Ok(None) };
-    Ok(now.checked_add(expires.duration_since(at)).ok().map(spelled))
+    Ok(now.checked_add(expires.duration_since(at)).ok().map(timestamp_text))
 }
 
 /// Registrations whose name has `text` in it, whose hash begins with it, or that offer a tool of that name: those before
@@ -163,31 +164,34 @@ pub fn search(
     let digits =
         ["sha256:", "kiji1:", "mcp:"].iter().find_map(|start| text.strip_prefix(start)).unwrap_or(text);
     // The text as a component spells it.
-    let tool = format!("\"name\":\"{}\"", json::spell(text));
+    let tool = format!("\"name\":\"{}\"", json::escape_text(text));
     let mut values =
         vec![Value::text(text.to_lowercase()), Value::text(digits.to_lowercase()), Value::text(tool)];
     let total = reads::first(&db.rows(COUNT, &values)?);
     values.extend([Value::Int(before), Value::Int(limit)]);
     let rows = db.rows(ROWS, &values)?;
-    Ok((rows.iter().filter_map(registered).collect(), total))
+    Ok((rows.iter().filter_map(parse_registered).collect(), total))
 }
 
 /// One registration, and the changes since the one of the same name before it.
-pub fn one(db: &mut dyn Connection, id: i64) -> Result<Option<(Registered, Option<String>)>, DbError> {
+pub fn registration(
+    db: &mut dyn Connection,
+    id: i64,
+) -> Result<Option<(Registered, Option<String>)>, DbError> {
     const ONE: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
         FROM servers WHERE id = $1";
     const BEFORE: &str = "SELECT id, name, hash, interface, registered_at, summary, status, registered_by, expires_at \
         FROM servers WHERE name = $1 AND id < $2 ORDER BY id DESC LIMIT 1";
     let rows = db.rows(ONE, &[Value::Int(id)])?;
-    let Some(found) = rows.first().and_then(registered) else { return Ok(None) };
+    let Some(found) = rows.first().and_then(parse_registered) else { return Ok(None) };
     let rows = db.rows(BEFORE, &[Value::text(found.name.clone()), Value::Int(id)])?;
-    let before = rows.first().and_then(registered);
+    let before = rows.first().and_then(parse_registered);
     let changed = before.map(|before| difference(&before.components, &found.components));
     Ok(Some((found, changed)))
 }
 
 /// The requests that are pending at that time, the newest first.
-pub fn requested(db: &mut dyn Connection, now: &str) -> Result<Vec<PendingApproval>, DbError> {
+pub fn pending_requests(db: &mut dyn Connection, now: &str) -> Result<Vec<PendingApproval>, DbError> {
     let (rows, _) = reads::approvals(db, "pending", now, Page { limit: 100, offset: 0 })?;
     Ok(rows.iter().filter_map(pending_approval).collect())
 }
@@ -213,7 +217,7 @@ fn reads_like(name: &str) -> Option<String> {
     (!name.is_ascii()).then(|| names::reading(name))
 }
 
-fn registered(row: &Row) -> Option<Registered> {
+fn parse_registered(row: &Row) -> Option<Registered> {
     let [id, name, hash, interface, at, _, status, by, expires] = row.as_slice() else { return None };
     let components = components(interface.as_text());
     let name = name.as_text().to_owned();

@@ -139,10 +139,10 @@ pub fn register(
     }
     put_in_force(ledger, submission, who, times, "")?;
     if !keep {
-        supersede(ledger, submission, who, times)?;
+        supersede_others(ledger, submission, who, times)?;
     }
     compare_again(ledger, &submission.name)?;
-    required(reads::record(ledger.db, &submission.name, &submission.hash)?)
+    require_row(reads::record(ledger.db, &submission.name, &submission.hash)?)
 }
 
 /// Why this may not be registered without a token, if so.
@@ -212,7 +212,7 @@ fn put_in_force(
 }
 
 /// Takes the other interfaces of the name out of force: an old one that is known to be bad must not come back.
-fn supersede(
+fn supersede_others(
     ledger: &mut Ledger<'_>,
     submission: &Submission,
     who: &Requester,
@@ -255,7 +255,7 @@ pub fn request(
         let in_force = record.is_some_and(|row| reads::is_current(&row, &times.now));
         if matches!(status.as_text(), "pending" | "rejected") || (status.as_text() == "approved" && in_force)
         {
-            return required(reads::approval(ledger.db, id.as_int(), &times.now)?);
+            return require_row(reads::approval(ledger.db, id.as_int(), &times.now)?);
         }
     }
     let of_name = "SELECT COUNT(*) FROM approvals WHERE status = 'pending' AND name = $1";
@@ -285,7 +285,7 @@ pub fn request(
     )?;
     ledger.note(who, times, "asked", (&submission.name, &submission.hash), &format!("approval {id}"))?;
     compare_again(ledger, &submission.name)?;
-    required(reads::approval(ledger.db, id, &times.now)?)
+    require_row(reads::approval(ledger.db, id, &times.now)?)
 }
 
 /// Compares the requests that wait for a person with what is in force now, whatever their authors said of it.
@@ -357,7 +357,7 @@ pub fn decide(
     if approve {
         put_in_force(ledger, &submission, who, times, &format!("approval {id}"))?;
         if !remark.keep {
-            supersede(ledger, &submission, who, times)?;
+            supersede_others(ledger, &submission, who, times)?;
         }
         compare_again(ledger, &submission.name)?;
     }
@@ -395,7 +395,7 @@ pub fn revoke(
     }
 }
 
-fn required(row: Option<Row>) -> Result<Row, Refusal> {
+fn require_row(row: Option<Row>) -> Result<Row, Refusal> {
     row.ok_or_else(|| Refusal::Unavailable("cannot read back a row that was just written".into()))
 }
 

@@ -91,7 +91,7 @@ impl Client {
 
     /// Each request is signed with a key that the server knows.
     #[must_use]
-    pub fn signed(http: Http, base: &str, sign: Sign) -> Self {
+    pub fn with_signature(http: Http, base: &str, sign: Sign) -> Self {
         Self { shows: RequestIdentity::Signature(sign), ..Self::new(http, base, None) }
     }
 
@@ -122,14 +122,14 @@ impl Client {
         let answered = timeout(REQUEST_TIMEOUT, async {
             let answer = self.http.follow(request).await?;
             let status = answer.status;
-            Ok::<_, ClientError>((status, answer.whole(MAX_ANSWER).await?))
+            Ok::<_, ClientError>((status, answer.read_body(MAX_ANSWER).await?))
         });
         answered.await.map_err(|_| ClientError::TimedOut)?
     }
 
     async fn expect(&self, method: Method, path: &str, body: Option<String>) -> Result<Vec<u8>, ClientError> {
         let (status, answer) = self.ask(method, path, body).await?;
-        if status.is_success() { Ok(answer) } else { Err(refused(status, &answer)) }
+        if status.is_success() { Ok(answer) } else { Err(refusal_error(status, &answer)) }
     }
 
     /// Registers an interface under its name.
@@ -169,7 +169,7 @@ impl Client {
                 others.extend(text(record, "name"));
             }
         } else if status != StatusCode::NOT_FOUND {
-            return Err(refused(status, &answer));
+            return Err(refusal_error(status, &answer));
         }
         let name: String = url::form_urlencoded::byte_serialize(interface.name.as_bytes()).collect();
         let answer = self.expect(Method::GET, &format!("/servers?limit=1&name={name}"), None).await?;
@@ -289,7 +289,7 @@ fn read(answer: &[u8]) -> Result<Json<'_>, ClientError> {
     json::read_to_depth(answer, MAX_DEPTH).map_err(|_| ClientError::Answer("not strict JSON"))
 }
 
-fn refused(status: StatusCode, answer: &[u8]) -> ClientError {
+fn refusal_error(status: StatusCode, answer: &[u8]) -> ClientError {
     let tree = json::read(answer).ok();
     let detail = tree.as_ref().and_then(|tree| tree.member("detail"));
     let said = detail.map(|detail| match detail.as_text() {

@@ -261,13 +261,13 @@ pub fn first(rows: &[Row]) -> i64 {
 }
 
 /// A record as it is answered.
-pub fn shown(row: &[Value]) -> String {
+pub fn record_json(row: &[Value]) -> String {
     let mut out = String::new();
     answer::server(row, &mut out);
     out
 }
 
 /// A time in kiji's spelling: `2026-07-28T12:00:00.000000+00:00`.
-pub fn spelled(time: Timestamp) -> String {
+pub fn timestamp_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6f+00:00").to_string()
 }

@@ -40,7 +40,7 @@ impl From<DbError> for Refusal {
 
 impl Refusal {
     /// Status and `detail` of the answer.
-    pub fn told(self) -> (StatusCode, Value) {
+    pub fn status_and_detail(self) -> (StatusCode, Value) {
         match self {
             Self::Contradiction(said) => (StatusCode::BAD_REQUEST, json!(said)),
             Self::NoOperator => {
@@ -72,7 +72,7 @@ impl Refusal {
 impl axum::response::IntoResponse for Refusal {
     fn into_response(self) -> axum::response::Response {
         use hyper::header::{HeaderValue, WWW_AUTHENTICATE};
-        let (status, detail) = self.told();
+        let (status, detail) = self.status_and_detail();
         let mut response = axum::Json(json!({ "detail": detail })).into_response();
         *response.status_mut() = status;
         if status == StatusCode::UNAUTHORIZED {

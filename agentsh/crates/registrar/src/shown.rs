@@ -31,7 +31,7 @@ fn registration_row(one: &Registered) -> RegistrationRow {
     RegistrationRow {
         id: one.id,
         name: one.name.clone(),
-        beware: beware(one.reads_like.as_deref()),
+        beware: lookalike_warning(one.reads_like.as_deref()),
         hash: one.hash.clone(),
         status: match one.status.as_str() {
             "current" => Word::new("current", Tone::Good),
@@ -66,11 +66,11 @@ pub fn detail(one: &Registered, diff: Option<String>) -> FoundDetail {
 
 /// A request that waits.
 #[must_use]
-pub fn requested(one: &PendingApproval, whose: DecisionMaker) -> Requested {
+pub fn requested_row(one: &PendingApproval, whose: DecisionMaker) -> Requested {
     Requested {
         id: one.id,
         name: one.name.clone(),
-        beware: beware(one.reads_like.as_deref()),
+        beware: lookalike_warning(one.reads_like.as_deref()),
         recorded: one.recorded.clone(),
         hash: one.hash.clone(),
         asked: shown_time(&one.created_at),
@@ -80,7 +80,7 @@ pub fn requested(one: &PendingApproval, whose: DecisionMaker) -> Requested {
     }
 }
 
-fn beware(reads_like: Option<&str>) -> Option<String> {
+fn lookalike_warning(reads_like: Option<&str>) -> Option<String> {
     reads_like.map(|like| format!("not ASCII; reads like '{like}'"))
 }
 

@@ -45,7 +45,7 @@ impl Interface {
 
 impl Kind {
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Tool => "tool",
             Self::Prompt => "prompt",
@@ -56,10 +56,10 @@ impl Kind {
 }
 
 pub(crate) fn tool(item: &Json<'_>) -> Result<Component, InterfaceError> {
-    let name = required(item, "name")?;
+    let name = required_text(item, "name")?;
     let mut members =
         vec![("description", text(item, "description")?), ("input_schema", schema(item, "inputSchema")?)];
-    members.push(("name", quoted(&name)));
+    members.push(("name", quote(&name)));
     let output = schema(item, "outputSchema")?;
     if output != "{}" {
         members.push(("output_schema", output));
@@ -68,7 +68,7 @@ pub(crate) fn tool(item: &Json<'_>) -> Result<Component, InterfaceError> {
 }
 
 pub(crate) fn prompt(item: &Json<'_>) -> Result<Component, InterfaceError> {
-    let name = required(item, "name")?;
+    let name = required_text(item, "name")?;
     let mut arguments = Vec::new();
     match item.member("arguments") {
         None | Some(Json::Null) => {}
@@ -79,8 +79,8 @@ pub(crate) fn prompt(item: &Json<'_>) -> Result<Component, InterfaceError> {
                     Some(Json::Bool(wanted)) => *wanted,
                     Some(_) => return Err(InterfaceError::Type("required")),
                 };
-                let (description, name) = (text(argument, "description")?, required(argument, "name")?);
-                let name = quoted(&name);
+                let (description, name) = (text(argument, "description")?, required_text(argument, "name")?);
+                let name = quote(&name);
                 arguments
                     .push(format!(r#"{{"description":{description},"name":{name},"required":{wanted}}}"#));
             }
@@ -90,19 +90,19 @@ pub(crate) fn prompt(item: &Json<'_>) -> Result<Component, InterfaceError> {
     let members = vec![
         ("arguments", format!("[{}]", arguments.join(","))),
         ("description", text(item, "description")?),
-        ("name", quoted(&name)),
+        ("name", quote(&name)),
     ];
     Ok(Component { kind: Kind::Prompt, canonical: object(members, Kind::Prompt), name })
 }
 
 pub(crate) fn resource(item: &Json<'_>) -> Result<Component, InterfaceError> {
-    let uri = required(item, "uri")?;
+    let uri = required_text(item, "uri")?;
     let canonical = format!(
         r#"{{"description":{},"mime_type":{},"name":{},"type":"resource","uri":{}}}"#,
         text(item, "description")?,
         text(item, "mimeType")?,
         text(item, "name")?,
-        quoted(&uri)
+        quote(&uri)
     );
     Ok(Component { kind: Kind::Resource, canonical, name: uri })
 }
@@ -118,16 +118,16 @@ pub(crate) fn instructions(result: &Json<'_>) -> Result<Option<Component>, Inter
 /// All members but the type are sorted already, and `type` comes last.
 fn object(members: Vec<(&str, String)>, kind: Kind) -> String {
     let members: String = members.iter().map(|(name, value)| format!("\"{name}\":{value},")).collect();
-    format!("{{{members}\"type\":\"{}\"}}", kind.word())
+    format!("{{{members}\"type\":\"{}\"}}", kind.as_str())
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     write_text(text, &mut out);
     out
 }
 
-fn required(item: &Json<'_>, name: &'static str) -> Result<String, InterfaceError> {
+fn required_text(item: &Json<'_>, name: &'static str) -> Result<String, InterfaceError> {
     match item.member(name) {
         Some(value @ Json::String(_)) => Ok(value.as_text().unwrap_or_default().into_owned()),
         _ => Err(InterfaceError::Type(name)),
@@ -138,7 +138,7 @@ fn required(item: &Json<'_>, name: &'static str) -> Result<String, InterfaceErro
 fn text(item: &Json<'_>, name: &'static str) -> Result<String, InterfaceError> {
     match item.member(name) {
         None | Some(Json::Null) => Ok("\"\"".to_owned()),
-        Some(value @ Json::String(_)) => Ok(quoted(&value.as_text().unwrap_or_default())),
+        Some(value @ Json::String(_)) => Ok(quote(&value.as_text().unwrap_or_default())),
         Some(_) => Err(InterfaceError::Type(name)),
     }
 }

@@ -21,7 +21,7 @@ pub fn difference(before: &[String], after: &[String]) -> String {
     names.dedup();
     let mut out = String::new();
     for key in names {
-        let shown = shown(key);
+        let shown = display_key(key);
         match (before.get(key), after.get(key)) {
             (None, _) => drop(writeln!(out, "+ added {shown}")),
             (_, None) => drop(writeln!(out, "- removed {shown}")),
@@ -53,27 +53,27 @@ fn by_name(components: &[String]) -> BTreeMap<Key, String> {
         };
         let name = value.member(if kind == Kind::Resource { "uri" } else { "name" });
         let name = name.and_then(Json::as_text).unwrap_or_default().into_owned();
-        pretty(&value, 0, found.entry((kind, name)).or_default());
+        write_indented(&value, 0, found.entry((kind, name)).or_default());
     }
     found
 }
 
-fn shown((kind, name): &Key) -> String {
+fn display_key((kind, name): &Key) -> String {
     match kind {
         Kind::Instructions => "server instructions".to_owned(),
-        other => format!("{} '{name}'", other.word()),
+        other => format!("{} '{name}'", other.as_str()),
     }
 }
 
 /// One member or item per line; the input is canonical, and therefore sorted.
-fn pretty(value: &Json<'_>, indent: usize, out: &mut String) {
+fn write_indented(value: &Json<'_>, indent: usize, out: &mut String) {
     let margin = "  ".repeat(indent.min(64));
     match value {
         Json::Object(members) if !members.is_empty() => {
             out.push_str("{\n");
             for (name, value) in members {
                 let _infallible = write!(out, "{margin}  \"{name}\": ");
-                pretty(value, indent + 1, out);
+                write_indented(value, indent + 1, out);
             }
             let _infallible = writeln!(out, "{margin}}}");
         }
@@ -81,7 +81,7 @@ fn pretty(value: &Json<'_>, indent: usize, out: &mut String) {
             out.push_str("[\n");
             for item in items {
                 let _infallible = write!(out, "{margin}  ");
-                pretty(item, indent + 1, out);
+                write_indented(item, indent + 1, out);
             }
             let _infallible = writeln!(out, "{margin}]");
         }

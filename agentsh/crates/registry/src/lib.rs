@@ -15,7 +15,7 @@ pub use canonical::canonical;
 pub use component::{Component, Interface, Kind};
 pub use difference::difference;
 pub use listing::{Captured, InterfaceError, MAX_COMPONENTS, read};
-pub use submitted::{ComponentError, submitted};
+pub use submitted::{ComponentError, read_components};
 
 /// Schemas may be nested this deep.
 pub const MAX_DEPTH: usize = 512;

@@ -19,7 +19,7 @@ pub struct ComponentError {
 ///
 /// # Errors
 /// A component has a shape that its kind does not have, or half of a surrogate pair, or there are too many.
-pub fn submitted(components: &[Json<'_>]) -> Result<Vec<Component>, ComponentError> {
+pub fn read_components(components: &[Json<'_>]) -> Result<Vec<Component>, ComponentError> {
     if components.len() > MAX_COMPONENTS {
         return Err(ComponentError {
             index: MAX_COMPONENTS,
@@ -80,7 +80,7 @@ mod tests {
     use crate::json::read;
 
     fn read_all(text: &str) -> Result<Vec<Component>, ComponentError> {
-        submitted(read(text.as_bytes()).unwrap().as_array().unwrap())
+        read_components(read(text.as_bytes()).unwrap().as_array().unwrap())
     }
 
     #[test]

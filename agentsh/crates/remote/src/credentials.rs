@@ -24,7 +24,7 @@ pub trait Credentials {
 
     /// The server answered 401 or 403, with these values of `WWW-Authenticate`, to a request with `used`. Another value to
     /// try, None if the answer is about something else, or why there is none. After `is_last` no other value is tried.
-    fn refused(
+    fn handle_refusal(
         &self,
         status: StatusCode,
         challenges: Vec<String>,
@@ -85,7 +85,7 @@ impl Link {
     pub async fn send(&self, method: Method, headers: HeaderMap, body: Vec<u8>) -> Result<Response, Failure> {
         let Some(credentials) = &self.settings.credentials else {
             let answer = self.settings.client.follow(self.request(method, headers, body)).await?;
-            return Ok(self.noted(answer));
+            return Ok(self.store_cookies(answer));
         };
         let mut used = credentials.current().await.map_err(Failure::Login)?;
         let mut is_last = false;
@@ -96,7 +96,7 @@ impl Link {
             }
             let values = answer.headers.get_all(WWW_AUTHENTICATE).iter();
             let challenges = values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect();
-            let other = credentials.refused(answer.status, challenges, used, is_last).await;
+            let other = credentials.handle_refusal(answer.status, challenges, used, is_last).await;
             used = match other.map_err(Failure::Login)? {
                 Some(other) if !is_last => Some(other),
                 _ => return Ok(answer),
@@ -115,14 +115,14 @@ impl Link {
         let mut request = self.request(method.clone(), headers.clone(), body.to_vec());
         value.iter().for_each(|value| self.secrets.add(value));
         request.credentials.extend(value.map(|value| (AUTHORIZATION, value)));
-        Ok(self.noted(self.settings.client.follow(request).await?))
+        Ok(self.store_cookies(self.settings.client.follow(request).await?))
     }
 
-    fn noted(&self, answer: Response) -> Response {
+    fn store_cookies(&self, answer: Response) -> Response {
         if answer.from_origin {
             self.cookies.borrow_mut().learn(&answer.headers);
         }
         // Compressed although agentsh did not request that; both SDKs accept it.
-        answer.decoded()
+        answer.decompressed()
     }
 }

@@ -232,7 +232,7 @@ impl Link {
         let link = Rc::clone(self);
         let (taken, is_taken) = oneshot::channel::<()>();
         let sending = async move {
-            if let Ok(Err(failure)) = timeout(ACCEPT_LIMIT, link.tell(&message)).await {
+            if let Ok(Err(failure)) = timeout(ACCEPT_LIMIT, link.post_message(&message)).await {
                 link.report_failure(&failure);
             }
             drop(taken);
@@ -270,7 +270,7 @@ impl Link {
         }
         if matches!(failure, Failure::NoAnswer)
             && let Some(line) = message.said.get()
-            && self.say(line.clone()).await.is_ok()
+            && self.send_line(line.clone()).await.is_ok()
         {
             return;
         }
@@ -278,7 +278,7 @@ impl Link {
         let tool = message.name.as_deref().filter(|_| message.method == "tools/call");
         (self.settings.failed)(&FailedRequest { method: &message.method, tool, id, text: &text });
         // The reader is gone.
-        let _ = self.say(failure.reply(&text, id)).await;
+        let _ = self.send_line(failure.reply(&text, id)).await;
     }
 
     /// The general stream has ended for good: answers expected on it will not come.
@@ -304,7 +304,7 @@ impl Link {
     }
 
     /// Sends one line to the proxy, unless it contains a secret of the user.
-    pub async fn say(&self, mut line: Vec<u8>) -> Result<(), Failure> {
+    pub async fn send_line(&self, mut line: Vec<u8>) -> Result<(), Failure> {
         if self.secrets.contains_secret(&line) {
             return Err(Failure::Echo);
         }

@@ -11,7 +11,7 @@ use crate::egress::client::Response;
 use crate::escape;
 use crate::json::{self, Json};
 use crate::mcp::jsonrpc::{Key, Message, Shape, classify, with_id};
-use crate::mcp::salvage::{self, RecoveredId};
+use crate::mcp::recover_id::{self, RecoveredId};
 
 use super::cookies::Cookies;
 use super::driver::Link;
@@ -37,7 +37,7 @@ impl Link {
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
         );
         if is_unknown && self.open_legacy().await? {
-            return self.tell(message).await;
+            return self.post_message(message).await;
         }
         self.receive(answer, message).await
     }
@@ -60,7 +60,7 @@ impl Link {
     /// Posts a message and hands on what comes back until it is answered.
     pub async fn exchange(self: &Rc<Self>, message: &Outgoing) -> Result<(), Failure> {
         if self.is_legacy.get() {
-            return self.tell(message).await;
+            return self.post_message(message).await;
         }
         // While a session is begun anew, there is none to post to.
         drop(self.renewing.lock().await);
@@ -74,17 +74,17 @@ impl Link {
         let answer = self.post(message).await?;
         // The session is new: something else is missing, and the session continues.
         match answer.status {
-            StatusCode::NOT_FOUND => self.refused(answer, message).await,
+            StatusCode::NOT_FOUND => self.read_http_error(answer, message).await,
             _ => self.receive(answer, message).await,
         }
     }
 
     /// Posts a message without an answer, or whose answer comes another way. The body of this response is not read.
-    pub async fn tell(&self, message: &Outgoing) -> Result<(), Failure> {
+    pub async fn post_message(&self, message: &Outgoing) -> Result<(), Failure> {
         let answer = self.post(message).await?;
         // The next request begins a new session if this one is lost.
         let is_lost = answer.status == StatusCode::NOT_FOUND && self.session.borrow().is_some();
-        if answer.status.is_success() || is_lost { Ok(()) } else { Err(self.quoted(answer).await) }
+        if answer.status.is_success() || is_lost { Ok(()) } else { Err(self.invalid_answer(answer).await) }
     }
 
     async fn post(&self, message: &Outgoing) -> Result<Response, Failure> {
@@ -96,13 +96,13 @@ impl Link {
         let status = answer.status;
         // The encoding of an answer without a body does not matter.
         let has_body = !matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
-        if let Some(how) = headers::packed(&answer.headers).filter(|_| has_body) {
+        if let Some(how) = headers::unsupported_encoding(&answer.headers).filter(|_| has_body) {
             return Err(Failure::Packed(how));
         }
         if !status.is_success() {
-            return self.refused(answer, message).await;
+            return self.read_http_error(answer, message).await;
         }
-        let kind = headers::kind(&answer.headers);
+        let kind = headers::media_type(&answer.headers);
         let answered = match kind.as_str() {
             _ if status == StatusCode::ACCEPTED => {
                 let id = message.id.as_ref().filter(|_| self.listener.borrow().is_some());
@@ -172,8 +172,8 @@ impl Link {
     }
 
     /// An HTTP error, which may hold one of the protocol.
-    async fn refused(&self, answer: Response, message: &Outgoing) -> Result<(), Failure> {
-        let (status, is_json) = (answer.status, headers::kind(&answer.headers) == headers::JSON);
+    async fn read_http_error(&self, answer: Response, message: &Outgoing) -> Result<(), Failure> {
+        let (status, is_json) = (answer.status, headers::media_type(&answer.headers) == headers::JSON);
         let body = body_of(answer).await;
         if let Some(id) = message.id.as_ref().filter(|_| is_json)
             && let Ok(tree) = json::read(body.trim_ascii())
@@ -181,13 +181,13 @@ impl Link {
         {
             let mut line = Vec::new();
             with_id(tree, id).write(&mut line);
-            return self.say(line).await;
+            return self.send_line(line).await;
         }
         Err(self.refusal(status, &body))
     }
 
     /// An error with the text of an invalid answer.
-    async fn quoted(&self, answer: Response) -> Failure {
+    async fn invalid_answer(&self, answer: Response) -> Failure {
         let status = answer.status;
         self.refusal(status, &body_of(answer).await)
     }
@@ -213,16 +213,16 @@ impl Link {
 
     /// Passes unreadable text to the proxy, which refuses it with the right error. Returns whether that ends the request.
     async fn hand_on_unread(&self, text: &[u8], asked: Option<&Outgoing>) -> Result<bool, Failure> {
-        let RecoveredId { id, shape } = salvage::from_line(text);
+        let RecoveredId { id, shape } = recover_id::from_line(text);
         let id = id.filter(|_| shape == Shape::Response);
         // The answer may close another request, which then waits no longer.
         let _closed = id.as_ref().and_then(|id| self.take_expected(&id.key));
         let asked = asked.and_then(|asked| asked.id.as_ref());
-        let answered = asked.zip(id).is_some_and(|(asked, id)| asked.key.fits(&id.key));
+        let answered = asked.zip(id).is_some_and(|(asked, id)| asked.key.matches_answer(&id.key));
         // A line break is between tokens, or is wrong anyway.
         let is_break = |byte: u8| matches!(byte, b'\n' | b'\r');
         let line = text.iter().map(|byte| if is_break(*byte) { b' ' } else { *byte }).collect();
-        self.say(line).await?;
+        self.send_line(line).await?;
         Ok(answered)
     }
 
@@ -267,7 +267,7 @@ impl Link {
         }
         let mut line = Vec::new();
         tree.write(&mut line);
-        self.say(line).await?;
+        self.send_line(line).await?;
         Ok(answered)
     }
 }
@@ -275,7 +275,7 @@ impl Link {
 /// The beginning of a body that arrives soon, up to a limit.
 async fn body_of(mut answer: Response) -> Vec<u8> {
     let mut body = Vec::new();
-    if headers::packed(&answer.headers).is_some() {
+    if headers::unsupported_encoding(&answer.headers).is_some() {
         return body;
     }
     let until = Instant::now() + ERROR_LIMIT;

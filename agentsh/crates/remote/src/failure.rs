@@ -87,7 +87,7 @@ impl Failure {
 
     /// The answer in the server's place: `text`, and the reason as a stable code.
     pub(crate) fn reply(&self, text: &str, id: &Id) -> Vec<u8> {
-        let (message, reason) = (json::spell(text), self.reason());
+        let (message, reason) = (json::escape_text(text), self.reason());
         format!(r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32000,"message":"{message}","data":{{"reason":"{reason}"}}}}}}"#, id.spelled)
             .into_bytes()
     }

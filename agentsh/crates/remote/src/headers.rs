@@ -41,13 +41,13 @@ pub(crate) fn of_stream(version: Option<&HeaderValue>) -> HeaderMap {
 }
 
 /// How a body is compressed, if agentsh cannot decompress it.
-pub(crate) fn packed(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn unsupported_encoding(headers: &HeaderMap) -> Option<String> {
     let how = headers.get(CONTENT_ENCODING)?.to_str().unwrap_or("unknown").trim();
     (!how.is_empty() && !how.eq_ignore_ascii_case("identity")).then(|| how.chars().take(40).collect())
 }
 
 /// The media type alone.
-pub(crate) fn kind(headers: &HeaderMap) -> String {
+pub(crate) fn media_type(headers: &HeaderMap) -> String {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }

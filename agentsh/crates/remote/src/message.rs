@@ -82,7 +82,7 @@ impl Outgoing {
 
 /// Whether a message of the server answers the request with this id.
 pub(crate) fn answers(tree: &Json<'_>, id: &Id) -> bool {
-    matches!(classify(tree), Ok(Message::Response { id: Some(own), .. }) if id.key.fits(&own.key))
+    matches!(classify(tree), Ok(Message::Response { id: Some(own), .. }) if id.key.matches_answer(&own.key))
 }
 
 #[cfg(test)]

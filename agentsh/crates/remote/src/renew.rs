@@ -37,7 +37,7 @@ impl Link {
         began.unwrap_or(Err(Failure::NoAnswer)).map_err(|_| Failure::SessionLost)?;
         let initialized = self.opening.borrow().initialized.clone();
         if let Some(initialized) = initialized {
-            self.tell(&initialized).await?;
+            self.post_message(&initialized).await?;
             self.end_expected().await;
             self.listen();
         }
@@ -57,7 +57,7 @@ impl Link {
         for list in ["tools", "prompts", "resources"] {
             if result.member("capabilities").and_then(|offers| offers.member(list)).is_some() {
                 let changed = format!(r#"{{"jsonrpc":"2.0","method":"notifications/{list}/list_changed"}}"#);
-                self.say(changed.into_bytes()).await?;
+                self.send_line(changed.into_bytes()).await?;
             }
         }
         Ok(())
@@ -70,8 +70,8 @@ impl Link {
             let id = asked.id.as_ref();
             json::read(text).is_ok_and(|tree: Json<'_>| id.is_some_and(|id| answers(&tree, id)))
         };
-        if headers::kind(&answer.headers) == headers::JSON {
-            let text = answer.whole(limit).await?;
+        if headers::media_type(&answer.headers) == headers::JSON {
+            let text = answer.read_body(limit).await?;
             return Some(text).filter(|text| is_it(text)).ok_or(Failure::NoAnswer);
         }
         let (mut framer, mut events) = (Framer::new(limit), Vec::new());

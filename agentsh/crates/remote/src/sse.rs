@@ -68,7 +68,7 @@ impl Framer {
 
     /// For the next stream of the same session: what was not finished is dropped.
     #[must_use]
-    pub fn again(self) -> Self {
+    pub fn for_next_stream(self) -> Self {
         Self { last_id: self.last_id, retry: self.retry, ..Self::new(self.limit) }
     }
 

@@ -79,7 +79,7 @@ impl Link {
             tries += 1;
             answer = self.resume(last).await?;
             // Half an event of the stream before is not an event of this one.
-            framer = framer.again();
+            framer = framer.for_next_stream();
         }
     }
 
@@ -107,7 +107,7 @@ impl Link {
                     if let Err(failure) = self.read(&mut answer, &mut framer, None, &mut tries).await {
                         return self.report_failure(&failure);
                     }
-                    framer = framer.again();
+                    framer = framer.for_next_stream();
                 }
                 // The server has no such stream, which the protocol allows.
                 Ok(None) => return,
@@ -170,8 +170,8 @@ impl Link {
         headers.extend(last.map(|last| (headers::LAST_EVENT, last)));
         let answer = self.send(Method::GET, headers, Vec::new()).await?;
         match answer.status {
-            StatusCode::OK if headers::packed(&answer.headers).is_some() => Ok(None),
-            StatusCode::OK if headers::kind(&answer.headers) == headers::EVENTS => Ok(Some(answer)),
+            StatusCode::OK if headers::unsupported_encoding(&answer.headers).is_some() => Ok(None),
+            StatusCode::OK if headers::media_type(&answer.headers) == headers::EVENTS => Ok(Some(answer)),
             // 404, 405 and 400 mean that there is none; the next request notices a lost session.
             status if status.is_server_error() => Err(Failure::Status(status, String::new())),
             _ => Ok(None),

@@ -59,7 +59,7 @@ impl<'h> CachedHost<'h> {
     /// Whether something exists at a path, links followed.
     #[must_use]
     pub fn exists(&self, path: &Path) -> bool {
-        match self.look(path) {
+        match self.path_kind(path) {
             None => false,
             Some(PathKind::Symlink | PathKind::Closed) => path.exists(),
             Some(_) => true,
@@ -69,7 +69,7 @@ impl<'h> CachedHost<'h> {
     /// Whether a regular file is at a path, links followed.
     #[must_use]
     pub fn is_file(&self, path: &Path) -> bool {
-        match self.look(path) {
+        match self.path_kind(path) {
             Some(PathKind::File) => true,
             Some(PathKind::Symlink) => path.is_file(),
             _ => false,
@@ -78,7 +78,7 @@ impl<'h> CachedHost<'h> {
 
     /// Reads a directory in which many names will be looked up.
     pub fn read(&self, directory: &Path) {
-        self.listed(directory, 0);
+        self.cached_listing(directory, 0);
     }
 
     /// Whether a directory above is known to lack a path, or to have a file there.
@@ -91,7 +91,7 @@ impl<'h> CachedHost<'h> {
     }
 
     /// A directory's listing, if it was read or asked about often enough.
-    fn listed(&self, directory: &Path, looks_before: usize) -> Option<Arc<Listing>> {
+    fn cached_listing(&self, directory: &Path, looks_before: usize) -> Option<Arc<Listing>> {
         let asked = match self.known.borrow().get(directory) {
             Some(DirectoryState::Listed(listing)) => return Some(Arc::clone(listing)),
             Some(DirectoryState::Opaque) => return None,
@@ -112,15 +112,15 @@ impl<'h> CachedHost<'h> {
 
 impl Host for CachedHost<'_> {
     fn listing(&self, directory: &Path) -> Option<Arc<Listing>> {
-        self.listed(directory, 0)
+        self.cached_listing(directory, 0)
     }
 
-    fn look(&self, path: &Path) -> Option<PathKind> {
+    fn path_kind(&self, path: &Path) -> Option<PathKind> {
         if self.is_missing(path) {
             return None;
         }
-        let listing = path.parent().and_then(|above| self.listed(above, LOOKUPS_BEFORE_LISTING));
-        let ask = || asked_once(&self.looked_at, path, || self.host.look(path));
+        let listing = path.parent().and_then(|above| self.cached_listing(above, LOOKUPS_BEFORE_LISTING));
+        let ask = || asked_once(&self.looked_at, path, || self.host.path_kind(path));
         let (Some(listing), Some(name)) = (listing, path.file_name()) else { return ask() };
         match listing.kinds.get(name) {
             // Some file systems do not say what an entry is.
@@ -130,18 +130,18 @@ impl Host for CachedHost<'_> {
     }
 
     fn names(&self, directory: &Path) -> Option<Vec<(OsString, PathKind)>> {
-        match self.listed(directory, 0) {
+        match self.cached_listing(directory, 0) {
             Some(listing) => Some(listing.names.clone()),
             None => self.host.names(directory),
         }
     }
 
-    fn small(&self, path: &Path) -> Option<SmallTree> {
-        asked_once(&self.small, path, || self.host.small(path))
+    fn small_tree(&self, path: &Path) -> Option<SmallTree> {
+        asked_once(&self.small, path, || self.host.small_tree(path))
     }
 
-    fn remade(&self, directory: &Path) -> Option<Vec<SmallFile>> {
-        self.host.remade(directory)
+    fn generated_files(&self, directory: &Path) -> Option<Vec<SmallFile>> {
+        self.host.generated_files(directory)
     }
 
     fn link(&self, path: &Path) -> Option<PathBuf> {
@@ -233,7 +233,7 @@ mod tests {
         for _ in 0..4 {
             for name in ["file", "directory", "link", "missing", "directory/missing", "file/below"] {
                 let path = place.path().join(name);
-                assert_eq!(listed.look(&path), real.look(&path), "{name}");
+                assert_eq!(listed.path_kind(&path), real.path_kind(&path), "{name}");
             }
         }
         assert!(matches!(listed.known.borrow().get(place.path()), Some(DirectoryState::Listed(_))));

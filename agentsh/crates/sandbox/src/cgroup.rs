@@ -86,18 +86,18 @@ impl Hierarchies {
     }
 
     /// If this process is alone in a version 2 group of its own: moves it into a child group, because a group with
-    /// processes cannot delegate controllers. Undone on drop, or by [`SessionGroups::lift`].
+    /// processes cannot delegate controllers. Undone on drop, or by [`SessionGroups::remove_now`].
     #[must_use]
-    pub fn settle(&self, name: &str) -> Option<Settled> {
+    pub fn move_into_child(&self, name: &str) -> Option<Settled> {
         let home = self.unified.as_ref().filter(|_| self.unified_memory)?;
-        Settled::below(home, &format!("{name}-self"))
+        Settled::move_into_child(home, &format!("{name}-self"))
     }
 
     /// Like `self`, with one more version 2 directory: programs attached to it apply to all sandboxes below.
     ///
     /// # Errors
     /// When there is no version 2 hierarchy, or no directory can be made in it.
-    pub fn below(&self, name: &str) -> io::Result<(Self, Parent)> {
+    pub fn create_child(&self, name: &str) -> io::Result<(Self, Parent)> {
         let above = self.unified.as_ref().ok_or(io::ErrorKind::NotFound)?;
         if self.unified_memory {
             enable_controllers(above);
@@ -109,9 +109,9 @@ impl Hierarchies {
 
     /// Like `self`, with one more directory if possible, whose limit applies to all sandboxes together.
     #[must_use]
-    pub fn bounded(&self, name: &str, memory_bytes: u64) -> (Self, SessionGroups) {
+    pub fn create_bounded(&self, name: &str, memory_bytes: u64) -> (Self, SessionGroups) {
         let (mut bounded, mut bound) = (self.clone(), SessionGroups::default());
-        bound.settled = self.settle(name);
+        bound.settled = self.move_into_child(name);
         let mut limited = |above: &Path, file: &str| {
             let directory = above.join(name);
             make(&directory).ok()?;
@@ -208,13 +208,13 @@ pub struct TaskCount {
 }
 
 impl TaskCount {
-    pub(crate) fn see(&self, tasks: u64) {
+    pub(crate) fn record_count(&self, tasks: u64) {
         self.seen.fetch_max(tasks, Ordering::Relaxed);
     }
 
     /// 0 if it was not counted.
     #[must_use]
-    pub fn most(&self) -> u64 {
+    pub fn highest_count(&self) -> u64 {
         let counted = self.peak.as_deref().and_then(|file| fs::read_to_string(file).ok());
         let counted = counted.and_then(|text| text.trim().parse().ok());
         counted.unwrap_or_else(|| self.seen.load(Ordering::Relaxed))
@@ -314,7 +314,7 @@ pub struct SessionGroups {
 
 impl SessionGroups {
     /// Removes them now, before the process ends.
-    pub fn lift(&mut self) {
+    pub fn remove_now(&mut self) {
         for directory in self.directories.drain(..) {
             // A later run removes what is still busy.
             let _ = fs::remove_dir(&directory);
@@ -325,7 +325,7 @@ impl SessionGroups {
 
 impl Drop for SessionGroups {
     fn drop(&mut self) {
-        self.lift();
+        self.remove_now();
     }
 }
 
@@ -351,7 +351,7 @@ impl Drop for Parent {
 
 /// Removes cgroups of a killed agentsh: empty ones with agentsh's name pattern whose process is gone. Returns the
 /// processes that still have groups.
-pub fn sweep(hierarchies: &Hierarchies) -> BTreeSet<u32> {
+pub fn remove_abandoned(hierarchies: &Hierarchies) -> BTreeSet<u32> {
     let mut busy = BTreeSet::new();
     let may_remove = |parent: &&PathBuf| rustix::fs::access(*parent, rustix::fs::Access::WRITE_OK).is_ok();
     let parents = [&hierarchies.unified, &hierarchies.memory, &hierarchies.cpu].into_iter().flatten();

@@ -43,7 +43,7 @@ pub(super) fn descend(
     let filter = seccomp::compile(plan.executable.filter(), Tier::Container, seccomp::Refusal::Silent);
     let listener = seccomp::install_and_listen(&filter, 0)?;
     let enforcement = vec![
-        Enforcement::less(
+        Enforcement::weakened(
             "tier",
             "namespaces, an empty root and a network of its own",
             "container: Landlock, a system call filter and connections made by agentsh",

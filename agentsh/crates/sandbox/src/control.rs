@@ -129,13 +129,13 @@ pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option
     let mut descriptors = Vec::new();
     for control in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(raw) = control {
-            descriptors.extend(raw.into_iter().map(own));
+            descriptors.extend(raw.into_iter().map(own_descriptor));
         }
     }
     if length == 0 {
         return Ok(None);
     }
-    Ok(Some((decoded(&buffer[..length])?, descriptors)))
+    Ok(Some((decode(&buffer[..length])?, descriptors)))
 }
 
 /// Binary, because both sides are the same version: shorter than text, and parsed ten times faster.
@@ -149,12 +149,12 @@ pub fn encoded<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
 
 /// # Errors
 /// `InvalidData` for bytes that [`encoded`] does not write.
-pub fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     postcard::from_bytes(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
 }
 
 #[expect(unsafe_code, reason = "descriptors arrive from the kernel as bare numbers")]
-fn own(raw: RawFd) -> OwnedFd {
+fn own_descriptor(raw: RawFd) -> OwnedFd {
     // SAFETY: the kernel just installed this descriptor for this message; nothing else knows its number.
     unsafe { OwnedFd::from_raw_fd(raw) }
 }
@@ -171,8 +171,8 @@ mod tests {
         let bytes =
             [Handover::Go { passed: 3 }, Handover::Passed { count: 3 }].map(|word| encoded(&word).unwrap());
         assert_ne!(bytes[0], bytes[1]);
-        assert_eq!(decoded::<Handover>(&bytes[1]).unwrap(), Handover::Passed { count: 3 });
-        assert!(decoded::<Handover>(&[7, 3]).is_err());
+        assert_eq!(decode::<Handover>(&bytes[1]).unwrap(), Handover::Passed { count: 3 });
+        assert!(decode::<Handover>(&[7, 3]).is_err());
     }
 
     #[test]

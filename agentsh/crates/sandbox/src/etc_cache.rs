@@ -17,7 +17,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::control::{decoded, encoded};
+use super::control::{decode, encoded};
 use super::host::SmallTree;
 use super::plan::{Access, Kind, Mount, NodeContent, Source};
 use super::{proc_file, small_file};
@@ -78,7 +78,7 @@ impl Copies {
     fn load(&self) -> Option<BTreeMap<PathBuf, Copied>> {
         let text = small_file::read(&self.file, MAX_BYTES).ok()??;
         let (said, copies) = text.split_at_checked(HASH_BYTES)?;
-        (hash(copies) == said).then(|| decoded(copies).ok())?
+        (hash(copies) == said).then(|| decode(copies).ok())?
     }
 
     /// Writes down what is new. Without it files are looked at again.

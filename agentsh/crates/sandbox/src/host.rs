@@ -79,7 +79,7 @@ impl Listing {
         let names = host.names(directory).filter(|names| names.len() < MAX_NAMES)?;
         // A directory may be read and not entered: then nothing in it can be looked at.
         let may_enter = |(name, _): &(OsString, PathKind)| {
-            host.look(&directory.join(name)).is_some_and(|found| found != PathKind::Closed)
+            host.path_kind(&directory.join(name)).is_some_and(|found| found != PathKind::Closed)
         };
         let may_enter = names.first().is_none_or(may_enter);
         may_enter.then(|| Arc::new(Self { kinds: names.iter().cloned().collect(), names }))
@@ -104,14 +104,14 @@ pub trait Host {
     }
     /// The file or directory at a path with all that is in it, parents first, if a sandbox may have a copy of it instead of a
     /// mount.
-    fn small(&self, _path: &Path) -> Option<SmallTree> {
+    fn small_tree(&self, _path: &Path) -> Option<SmallTree> {
         None
     }
     /// The files of a directory that holds nothing else and tells git to list none of them: a tool makes it.
-    fn remade(&self, _directory: &Path) -> Option<Vec<SmallFile>> {
+    fn generated_files(&self, _directory: &Path) -> Option<Vec<SmallFile>> {
         None
     }
-    fn look(&self, path: &Path) -> Option<PathKind>;
+    fn path_kind(&self, path: &Path) -> Option<PathKind>;
     /// Target of a symlink as written.
     fn link(&self, path: &Path) -> Option<PathBuf>;
     /// The path with all its links followed.
@@ -269,11 +269,11 @@ const DEPENDENCIES: [&str; 4] = ["node_modules", "site-packages", "target", "ven
 /// Directories with names that are obeyed, of one search.
 const MAX_OBEYED: usize = 1_000;
 impl Host for RealHost {
-    fn small(&self, path: &Path) -> Option<SmallTree> {
-        self.copies.as_ref()?.get(path, || small_tree::small(path))
+    fn small_tree(&self, path: &Path) -> Option<SmallTree> {
+        self.copies.as_ref()?.get(path, || small_tree::read_small_tree(path))
     }
 
-    fn remade(&self, directory: &Path) -> Option<Vec<SmallFile>> {
+    fn generated_files(&self, directory: &Path) -> Option<Vec<SmallFile>> {
         let ignored = small_file::text(directory.join(".gitignore"), MAX_REMADE)?;
         let names =
             self.names(directory).filter(|names| ignored.trim() == "*" && names.len() <= MAX_REMADE_FILES)?;
@@ -298,7 +298,7 @@ impl Host for RealHost {
         })
     }
 
-    fn look(&self, path: &Path) -> Option<PathKind> {
+    fn path_kind(&self, path: &Path) -> Option<PathKind> {
         if self.is_missing(path) {
             return None;
         }
@@ -325,11 +325,11 @@ impl Host for RealHost {
         let mut budget = self.max_entries();
         while let Some((current, level, is_dependency)) = open.pop() {
             if level > MAX_LEVELS || current.as_os_str().len() > MAX_LENGTH {
-                closed.push(outermost(&current, directory).to_owned());
+                closed.push(outermost_guarded_parent(&current, directory).to_owned());
                 continue;
             }
             let (mut is_cut, mut is_entered, mut is_obeyed) = (false, false, false);
-            let listed = listing::each(&current, |name, kind| {
+            let listed = listing::for_each_entry(&current, |name, kind| {
                 let Some(rest) = budget.checked_sub(1) else {
                     is_cut = true;
                     return ControlFlow::Break(());
@@ -386,7 +386,7 @@ impl Host for RealHost {
             return None;
         }
         let mut found = Vec::new();
-        let listed = listing::each(directory, |name, kind| {
+        let listed = listing::for_each_entry(directory, |name, kind| {
             let kind = match kind {
                 FileType::Directory => PathKind::Directory,
                 FileType::RegularFile => PathKind::File,
@@ -460,7 +460,7 @@ impl Host for RealHost {
         let mut budget = self.max_entries();
         while let Some(current) = open.pop() {
             budget = budget.checked_sub(1)?;
-            match self.look(&current) {
+            match self.path_kind(&current) {
                 Some(PathKind::Directory) => {}
                 Some(PathKind::Symlink) => {
                     found.links.push(current);
@@ -537,7 +537,7 @@ impl Host for RealHost {
 
 /// The path, or its outermost parent that is close enough to the directory to be guarded.
 #[must_use]
-pub fn outermost<'p>(path: &'p Path, around: &Path) -> &'p Path {
+pub fn outermost_guarded_parent<'p>(path: &'p Path, around: &Path) -> &'p Path {
     let levels = path.strip_prefix(around).map_or(0, |below| below.components().count());
     let mut near = path.ancestors().skip(levels.saturating_sub(MAX_LEVELS));
     near.find(|above| above.as_os_str().len() <= MAX_LENGTH).unwrap_or(path)
@@ -603,7 +603,7 @@ fn named_directory(base: &Path, content: &[u8]) -> Option<PathBuf> {
     let end = content.iter().rposition(|byte| !b"\r\n".contains(byte))?;
     let named = content.get(..=end)?.split(|byte| *byte == 0).next().filter(|named| !named.is_empty())?;
     let named = base.join(OsStr::from_bytes(named));
-    Some(real_path(&named).unwrap_or_else(|_| plain(&named)))
+    Some(real_path(&named).unwrap_or_else(|_| normalised_path(&named)))
 }
 
 /// A repository without a working tree of its own. Git asks of its parts only whether they may be entered or executed,
@@ -649,7 +649,7 @@ fn open_for_reading(file: &Path) -> Option<std::fs::File> {
 
 /// Without `.` and `..`, by its letters.
 #[must_use]
-pub fn plain(path: &Path) -> PathBuf {
+pub fn normalised_path(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
         match part {

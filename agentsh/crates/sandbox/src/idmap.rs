@@ -93,7 +93,7 @@ impl IdMaps {
                     *source = Source::Detached(passed.len() - 1);
                 }
                 Ok(_) => {}
-                Err(error) => enforcement.push(Enforcement::less(
+                Err(error) => enforcement.push(Enforcement::weakened(
                     "id map",
                     &format!("{} belongs to the sandbox's user", path.display()),
                     "it belongs to another user and may be read-only",
@@ -122,7 +122,7 @@ impl IdMap {
             std::fs::OpenOptions::new()
                 .write(true)
                 .open(directory.join(name))
-                .and_then(|mut file| file.write_all(exchanged(host, inside).as_bytes()))
+                .and_then(|mut file| file.write_all(exchange_map(host, inside).as_bytes()))
                 .on("write the id map's", name)
         };
         let maps = write("uid_map", owner_uid, identity.host_uid)
@@ -145,7 +145,7 @@ impl IdMap {
 }
 
 /// A map of all ids to themselves, but for two.
-fn exchanged(one: u32, other: u32) -> String {
+fn exchange_map(one: u32, other: u32) -> String {
     let (low, high) = (one.min(other), one.max(other));
     let mut ranges = vec![(0, 0, low), (low, high, 1)];
     if low < high {
@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn id_map_has_every_id_once() {
-        assert_eq!(exchanged(0, 1000), "0 1000 1\n1 1 999\n1000 0 1\n1001 1001 4294966294\n");
-        assert_eq!(exchanged(7, 7), "0 0 7\n7 7 1\n8 8 4294967287\n");
-        assert_eq!(exchanged(5, 4), exchanged(4, 5));
+        assert_eq!(exchange_map(0, 1000), "0 1000 1\n1 1 999\n1000 0 1\n1001 1001 4294966294\n");
+        assert_eq!(exchange_map(7, 7), "0 0 7\n7 7 1\n8 8 4294967287\n");
+        assert_eq!(exchange_map(5, 4), exchange_map(4, 5));
     }
 }

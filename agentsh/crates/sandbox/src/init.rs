@@ -78,7 +78,7 @@ fn descend(control: &OwnedFd, filters: &seccomp::Filters) -> Result<i32, StageEr
     rustix::process::umask(users_mask);
 
     // For the session, which may not be shown our files in /proc.
-    let mounted = MountList::own().ok();
+    let mounted = MountList::open_own().ok();
     // From here on only restrictions, which bind pid 1 as well as the program.
     limits::apply(&plan.limits)?;
     let short = limits::lower_shares(&plan.limits);
@@ -216,7 +216,7 @@ fn execute(
         signals_before.thread_set_mask().at("restore signals")?;
         close_from(3).at("close descriptors")?;
         for (number, open) in numbered {
-            place(open, *number).at("place descriptors")?;
+            move_to_number(open, *number).at("place descriptors")?;
         }
         let mut executed = nix::unistd::execve(&prepared.path, &prepared.argv, &prepared.env);
         if executed == Err(Errno::ENOEXEC) && is_text(&plan.program.path) {
@@ -300,7 +300,7 @@ static WORDS: (AtomicPtr<*mut c_char>, AtomicUsize) =
 /// A word of the command line, without a copy of it.
 #[must_use]
 #[expect(unsafe_code, reason = "the standard library hands out copies, which stay in memory")]
-pub fn word(number: usize) -> Option<&'static str> {
+pub fn argument(number: usize) -> Option<&'static str> {
     let is_there = number < WORDS.1.load(Ordering::Relaxed);
     // SAFETY: the kernel put so many words there, each with a zero at its end; nobody writes to them but `forget_what_was_given`, whose
     // caller has none of them.
@@ -381,7 +381,7 @@ fn take_numbered(plan: &Plan, passed: &mut [Option<OwnedFd>]) -> Result<Vec<(u32
 
 /// Open under this number when the program is executed.
 #[expect(unsafe_code, reason = "dup2 has no safe wrapper: it may close a descriptor that others own")]
-fn place(open: &OwnedFd, number: u32) -> io::Result<()> {
+fn move_to_number(open: &OwnedFd, number: u32) -> io::Result<()> {
     let number = libc::c_int::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the control socket and the descriptors still to be placed are above all of these numbers; any other owner of this
     // number is closed by execve, which comes next.
@@ -444,5 +444,5 @@ pub(super) fn read_sent<T: serde::de::DeserializeOwned>(file: OwnedFd) -> Result
     let size = file.metadata().at("look at the plan")?.len();
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
     file.read_exact_at(&mut bytes, 0).at("read the plan")?;
-    control::decoded(&bytes).at("understand the plan")
+    control::decode(&bytes).at("understand the plan")
 }

@@ -49,7 +49,7 @@ pub fn apply(
         .at("create the Landlock ruleset")?;
     // For the audit log; older kernels do not have this switch.
     ruleset = ruleset.log_new_exec(true).map_err(to_io).at("make Landlock log its refusals")?;
-    for rule in needed(rules, mounts) {
+    for rule in needed_rules(rules, mounts) {
         let Ok(path) = PathFd::new(&rule.path) else { continue };
         ruleset = ruleset
             .add_rule(PathBeneath::new(path, rights(rule.access, all)))
@@ -68,7 +68,7 @@ pub fn apply(
 }
 
 /// Drops rules that repeat the rule of a directory above: a right applies to everything below, including other mounts.
-fn needed<'p>(rules: &'p [LandlockRule], mounts: &[Mount]) -> Vec<&'p LandlockRule> {
+fn needed_rules<'p>(rules: &'p [LandlockRule], mounts: &[Mount]) -> Vec<&'p LandlockRule> {
     let places: BTreeMap<&Path, &NodeContent> =
         mounts.iter().map(|mount| (mount.target.as_path(), &mount.what)).collect();
     let all = AccessFs::from_all(REQUESTED_ABI);
@@ -113,7 +113,7 @@ fn leads_to(above: &Path, below: &Path, places: &BTreeMap<&Path, &NodeContent>) 
 /// the descriptor does.
 fn given_open(numbered: &[(u32, OwnedFd)]) -> Vec<(BorrowedFd<'_>, BitFlags<AccessFs>)> {
     let streams = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
-    fn granted(stream: BorrowedFd<'_>) -> Option<(BorrowedFd<'_>, BitFlags<AccessFs>)> {
+    fn rights_of_stream(stream: BorrowedFd<'_>) -> Option<(BorrowedFd<'_>, BitFlags<AccessFs>)> {
         let kind = FileType::from_raw_mode(rustix::fs::fstat(stream).ok()?.st_mode);
         let mut access = match rustix::fs::fcntl_getfl(stream).ok()? & OFlags::RWMODE {
             OFlags::RDONLY => AccessFs::ReadFile.into(),
@@ -128,7 +128,11 @@ fn given_open(numbered: &[(u32, OwnedFd)]) -> Vec<(BorrowedFd<'_>, BitFlags<Acce
         }
         Some((stream, access))
     }
-    streams.into_iter().chain(numbered.iter().map(|(_, open)| open.as_fd())).filter_map(granted).collect()
+    streams
+        .into_iter()
+        .chain(numbered.iter().map(|(_, open)| open.as_fd()))
+        .filter_map(rights_of_stream)
+        .collect()
 }
 
 /// A nested domain for the program, so that it cannot signal pid 1. Without signal scopes (before Linux 6.12) it can;
@@ -184,8 +188,9 @@ fn describe(status: &LandlockStatus, tier: Tier) -> Enforcement {
 
 fn describe_version(version: i32, tier: Tier) -> Enforcement {
     let got = format!("version {version}");
-    let less =
-        |why| Enforcement::less("landlock", RESTRICTED_KINDS, &format!("{got}: files"), State::Degraded, why);
+    let less = |why| {
+        Enforcement::weakened("landlock", RESTRICTED_KINDS, &format!("{got}: files"), State::Degraded, why)
+    };
     match tier {
         _ if version >= COMPLETE_ABI => {
             Enforcement::enforced("landlock", format!("{got}: {RESTRICTED_KINDS}"))
@@ -208,7 +213,7 @@ fn describe_version(version: i32, tier: Tier) -> Enforcement {
 }
 
 fn absent(asked: &str, why: &str) -> Enforcement {
-    Enforcement::less("landlock", asked, "nothing", State::Absent, why)
+    Enforcement::weakened("landlock", asked, "nothing", State::Absent, why)
 }
 
 fn to_io(error: impl std::error::Error) -> io::Error {
@@ -261,13 +266,14 @@ mod tests {
             mount("/srv", bind()),
             mount("/srv/b", bind()),
         ];
-        let kept: Vec<&str> = needed(&rules, &mounts).iter().filter_map(|rule| rule.path.to_str()).collect();
+        let kept: Vec<&str> =
+            needed_rules(&rules, &mounts).iter().filter_map(|rule| rule.path.to_str()).collect();
         assert_eq!(
             kept,
             ["/", "/dev", "/dev/mqueue", "/home", "/home/p/a/b", "/home/link/b", "/srv", "/srv/b"],
             "what lies behind a link, in a directory of the host, or has more rights keeps its rule"
         );
-        assert_eq!(needed(&rules, &[]).len(), rules.len(), "without mounts nobody knows");
+        assert_eq!(needed_rules(&rules, &[]).len(), rules.len(), "without mounts nobody knows");
     }
 
     #[test]

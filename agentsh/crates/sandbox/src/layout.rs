@@ -11,7 +11,7 @@ use super::cached_host::CachedHost;
 use super::host::{Host, PathKind, SmallFile, SmallTree};
 use super::plan::{Access, Executable, Kind, LandlockRule, Mount, NodeContent, PROJECT_LAYER, Source};
 use super::share_mounts::HELD_TREE;
-use super::spec::{Named, PathRules, Placed, SandboxSpec};
+use super::spec::{NamedFile, PathRules, Placed, SandboxSpec};
 use crate::policy::{Ruled, builtin_paths};
 
 mod git;
@@ -58,7 +58,7 @@ pub struct Layout {
     /// Files that stay writable and are reported at the end, each with who names it.
     pub told: BTreeMap<PathBuf, String>,
     /// Missing files that programs would obey: set aside when they appear.
-    pub expected: BTreeMap<PathBuf, Named>,
+    pub expected: BTreeMap<PathBuf, NamedFile>,
 }
 
 /// The kind of a stub.
@@ -100,7 +100,7 @@ pub fn layout(spec: &SandboxSpec, host: &dyn Host) -> Layout {
     out.ignore_stubs();
     out.one_temporary_directory();
     out.landlock(&spec.process);
-    out.elsewhere(&spec.placed.beyond_landlock);
+    out.add_relocated(&spec.placed.beyond_landlock);
     out.put_layer_below();
     out.layout
 }
@@ -212,7 +212,7 @@ impl Builder<'_> {
         // In their order among the grants: one that holds the project, or what is hidden, covers neither.
         let is_own = |root: &Path| rules.own.iter().any(|own| root.starts_with(&own.value.path));
         for root in rules.program_roots.iter().filter(|root| self.is_shown_for_program(root)) {
-            if self.masked(root).is_none() && !is_own(root) {
+            if self.mask_reason(root).is_none() && !is_own(root) {
                 grants.entry(root.clone()).or_insert(Access::ReadOnly);
             }
         }
@@ -231,14 +231,14 @@ impl Builder<'_> {
         }
         // What cannot be guarded has been made read-only before.
         let mut placed = self.granted.clone();
-        let held = self.held(&guards);
+        let held = self.immovable_directories(&guards);
         for path in &held {
             placed.insert(path.clone(), Access::ReadWrite);
         }
         // A separate mount lifts noexec from it.
         for path in &rules.execute {
             if let Some(access) = self.access(path)
-                && self.host.look(path).is_some()
+                && self.host.path_kind(path).is_some()
             {
                 placed.entry(path.clone()).or_insert(access);
             }
@@ -272,7 +272,7 @@ impl Builder<'_> {
     }
 
     fn grant(&mut self, path: &Path, access: Access) {
-        if let Some(why) = self.masked(path) {
+        if let Some(why) = self.mask_reason(path) {
             self.refuse(path, why);
             return;
         }
@@ -280,7 +280,7 @@ impl Builder<'_> {
             self.refuse(path, "it is behind a symbolic link; name its real path");
             return;
         }
-        match self.host.look(path) {
+        match self.host.path_kind(path) {
             Some(PathKind::Directory) => self.bind(path, access, Kind::Directory),
             Some(PathKind::File) => self.bind(path, access, Kind::File),
             Some(PathKind::Symlink | PathKind::Special) => {
@@ -299,7 +299,7 @@ impl Builder<'_> {
 
     fn program(&mut self, spec: &SandboxSpec) {
         for grant in self.rules.own.iter().map(|own| &own.value) {
-            match self.host.look(&grant.path) {
+            match self.host.path_kind(&grant.path) {
                 Some(PathKind::Directory) => self.bind(&grant.path, grant.access, Kind::Directory),
                 Some(PathKind::File) => self.bind(&grant.path, grant.access, Kind::File),
                 _ => {}
@@ -331,7 +331,7 @@ impl Builder<'_> {
     fn is_shown_for_program(&self, root: &Path) -> bool {
         !is_system(root)
             && !root.starts_with(&self.rules.project)
-            && self.host.look(root) == Some(PathKind::Directory)
+            && self.host.path_kind(root) == Some(PathKind::Directory)
     }
 
     /// Links between visible paths. A bind mount has its own links, and a mount point needs a real directory.
@@ -355,7 +355,7 @@ impl Builder<'_> {
     /// Adds the stubs to the file of names that git ignores in all of the user's repositories.
     fn ignore_stubs(&mut self) {
         // git ignores sockets; `git clean` and `git stash -u` remove empty directories.
-        let is_empty = |(path, kind): &&(PathBuf, Stub)| match (self.host.look(path), kind) {
+        let is_empty = |(path, kind): &&(PathBuf, Stub)| match (self.host.path_kind(path), kind) {
             (None, Stub::Directory) => true,
             (None, Stub::File) => builtin_paths::stub_content(path).is_empty(),
             (None, Stub::Socket) => false,

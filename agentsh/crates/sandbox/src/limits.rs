@@ -57,7 +57,7 @@ pub fn lower_shares(limits: &Limits) -> Option<Enforcement> {
     let _ = write("max_user_namespaces", 0);
     let error = shares().err()?;
     let asked = "a share of your inotify instances and watches";
-    Some(Enforcement::less(
+    Some(Enforcement::weakened(
         "quotas",
         asked,
         "all of them can be used inside",

@@ -51,7 +51,7 @@ pub fn open_sources(
     let (mut opened, mut layers) = (BTreeMap::new(), BTreeMap::new());
     for (index, mount) in mounts.iter().enumerate() {
         let mut take = |descriptor: usize| {
-            there(passed.get_mut(descriptor).and_then(Option::take))
+            or_not_found(passed.get_mut(descriptor).and_then(Option::take))
                 .on("find the passed mount for", mount.target.display())
         };
         let mut open = |source: &Source, access, executable| {
@@ -82,7 +82,7 @@ pub fn open_sources(
     Ok(Sources { opened, layers })
 }
 
-fn there<T>(what: Option<T>) -> io::Result<T> {
+fn or_not_found<T>(what: Option<T>) -> io::Result<T> {
     what.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
@@ -206,7 +206,7 @@ impl<'r> Tree<'r> {
         let target = &mount.target;
         match &mount.what {
             NodeContent::Directory { mode } => {
-                self.place(target, Kind::Directory, *mode)?;
+                self.create_mount_point(target, Kind::Directory, *mode)?;
             }
             NodeContent::Symlink { to } => {
                 let made = match self.own_parent(target)? {
@@ -228,24 +228,24 @@ impl<'r> Tree<'r> {
             }
             NodeContent::Bind { source: Source::Layer { below }, access, kind } => {
                 let tree = self.part_of_layer(below, *access, target)?;
-                let at = self.place(target, *kind, 0o755)?;
+                let at = self.create_mount_point(target, *kind, 0o755)?;
                 self.attach(tree.as_fd(), target, &at, "bind")?;
             }
             NodeContent::Bind { kind, .. } => {
-                let at = self.place(target, *kind, 0o755)?;
-                let tree = there(source).on("find", target.display())?;
+                let at = self.create_mount_point(target, *kind, 0o755)?;
+                let tree = or_not_found(source).on("find", target.display())?;
                 self.attach(tree.as_fd(), target, &at, "bind")?;
                 self.done.push(tree);
             }
             NodeContent::Copy { from, executable } => {
-                let memory = there(source).on("find the pinned bytes of", target.display())?;
+                let memory = or_not_found(source).on("find the pinned bytes of", target.display())?;
                 let (name, mode) = (from.to_string(), if *executable { 0o555 } else { 0o444 });
                 let copy = self.new_copy(&name, mode).on("copy", target.display())?;
                 sealed::copy_to(memory.as_fd(), &copy).on("copy", target.display())?;
                 // A file that is open for writing cannot be executed.
                 drop(copy);
-                let tree = self.copied(&name, target).on("open the copy of", target.display())?;
-                let at = self.place(target, Kind::File, 0o755)?;
+                let tree = self.mount_copy(&name, target).on("open the copy of", target.display())?;
+                let at = self.create_mount_point(target, Kind::File, 0o755)?;
                 self.attach(tree.as_fd(), target, &at, "bind")?;
             }
             // Made by `layer`.
@@ -274,13 +274,13 @@ impl<'r> Tree<'r> {
             b"tmpfs" => self.executable.holds(target),
             _ => false,
         };
-        let at = self.place(target, Kind::Directory, mode)?;
+        let at = self.create_mount_point(target, Kind::Directory, mode)?;
         let is_own = target.parent().is_some_and(|above| self.made.contains(above));
         if matches!(at, MountTarget::Made) && is_own {
             // No part of the name is a link.
             let path = from_outside(target);
             mount_new(name, options, executable, &path).on("mount", target.display())?;
-            self.cover(target);
+            self.note_covered(target);
             if name == c"tmpfs" {
                 self.own.insert(rustix::fs::lstat(&path).on("look at", target.display())?.st_dev);
                 self.made.insert(target.to_owned());
@@ -304,10 +304,12 @@ impl<'r> Tree<'r> {
     ) -> Result<Option<Enforcement>, StageError> {
         const LOWER: &str = "/.lower";
         const LAYER: &str = "/.upper";
-        let (lower, layer) =
-            (there(lower).on("find", target.display())?, there(layer).on("find", target.display())?);
+        let (lower, layer) = (
+            or_not_found(lower).on("find", target.display())?,
+            or_not_found(layer).on("find", target.display())?,
+        );
         for (path, tree) in [(LOWER, &lower), (LAYER, &layer)] {
-            let at = self.place(Path::new(path), Kind::Directory, 0o700)?;
+            let at = self.create_mount_point(Path::new(path), Kind::Directory, 0o700)?;
             self.attach(tree.as_fd(), Path::new(path), &at, "mount a part of the layer of")?;
         }
         let part = |name: &str| from_outside(&Path::new(LAYER).join(name));
@@ -320,7 +322,7 @@ impl<'r> Tree<'r> {
                 let tree = rustix::mount::open_tree(self.root, upper, flags).on("open", target.display())?;
                 let asked = format!("{}: your own, copy-on-write", target.display());
                 let why = format!("overlayfs cannot be mounted here: {error}");
-                let short = Enforcement::less(
+                let short = Enforcement::weakened(
                     "cache",
                     &asked,
                     "a separate one for this project",
@@ -338,7 +340,7 @@ impl<'r> Tree<'r> {
         for path in [LOWER, LAYER] {
             detach(Path::new(path)).on("take away a part of the layer of", target.display())?;
         }
-        let at = self.place(target, Kind::Directory, 0o755)?;
+        let at = self.create_mount_point(target, Kind::Directory, 0o755)?;
         self.attach(tree.as_fd(), target, &at, "mount the layer")?;
         Ok(short)
     }
@@ -408,7 +410,12 @@ impl<'r> Tree<'r> {
 
     /// A mount point, created if missing. Resolution never leaves the new root, whatever links a bound tree has, and
     /// does not follow a final symlink.
-    fn place(&mut self, target: &Path, kind: Kind, mode: u32) -> Result<MountTarget, StageError> {
+    fn create_mount_point(
+        &mut self,
+        target: &Path,
+        kind: Kind,
+        mode: u32,
+    ) -> Result<MountTarget, StageError> {
         if kind == Kind::Directory && self.made.contains(target) {
             return Ok(MountTarget::Made);
         }
@@ -448,10 +455,10 @@ impl<'r> Tree<'r> {
     ) -> Result<(), StageError> {
         match at {
             MountTarget::Made => {
-                let (parent, name) = there(self.own_parent(target)?).on(stage, target.display())?;
+                let (parent, name) = or_not_found(self.own_parent(target)?).on(stage, target.display())?;
                 let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
                 rustix::mount::move_mount(tree, "", parent, name, flags).on(stage, target.display())?;
-                self.cover(target);
+                self.note_covered(target);
             }
             MountTarget::Opened(at, kind) => {
                 // Through a link it may be another name of our directory; a file contains nothing.
@@ -473,7 +480,7 @@ impl<'r> Tree<'r> {
     }
 
     /// Something is mounted in one of our directories.
-    fn cover(&mut self, target: &Path) {
+    fn note_covered(&mut self, target: &Path) {
         self.made.retain(|made| !made.starts_with(target));
         self.taken.insert(target.to_owned());
         self.found.retain(|found, _| !found.starts_with(target));
@@ -496,7 +503,7 @@ impl<'r> Tree<'r> {
         let copy = format!("g{}", self.covered);
         let file = self.new_copy(&copy, mode).on("write", target.display())?;
         write(file, content).on("write", target.display())?;
-        let tree = self.copied(&copy, target).on("open the copy of", target.display())?;
+        let tree = self.mount_copy(&copy, target).on("open the copy of", target.display())?;
         self.attach(tree.as_fd(), target, &MountTarget::Opened(at, Kind::File), "cover")
     }
 
@@ -510,7 +517,7 @@ impl<'r> Tree<'r> {
     }
 
     /// A read-only mount of a new file below [`COPIES`].
-    fn copied(&self, name: &str, target: &Path) -> io::Result<OwnedFd> {
+    fn mount_copy(&self, name: &str, target: &Path) -> io::Result<OwnedFd> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = rustix::mount::open_tree(self.root, relative(&Path::new(COPIES).join(name)), flags)?;
         restrict(tree.as_fd(), Access::ReadOnly, self.executable.holds(target), false)?;

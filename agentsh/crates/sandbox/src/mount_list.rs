@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 /// Pid 1 opens its own file and passes it on, because `hidepid` hides it from the launcher.
-const OWN: &str = "/proc/self/mountinfo";
+const OWN_MOUNT_INFO: &str = "/proc/self/mountinfo";
 
 /// The mount list of one sandbox, readable after its processes have ended.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ impl MountList {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub fn own() -> io::Result<Self> {
-        File::open(OWN).map(Self)
+    pub fn open_own() -> io::Result<Self> {
+        File::open(OWN_MOUNT_INFO).map(Self)
     }
 
     /// None: it is something else.

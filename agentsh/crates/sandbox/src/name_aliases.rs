@@ -29,7 +29,7 @@ pub fn has_name_aliases(directory: &Path) -> bool {
     let Ok(found) = rustix::fs::statfs(directory) else { return false };
     // A word with a sign, of which 32 bits count.
     let kind = found.f_type.cast_unsigned() & u64::from(u32::MAX);
-    judge(kind, wsl::here().is_some(), || answers_in_other_letters(directory))
+    judge(kind, wsl::current().is_some(), || answers_in_other_letters(directory))
 }
 
 fn judge(kind: u64, is_wsl: bool, answers: impl FnOnce() -> bool) -> bool {

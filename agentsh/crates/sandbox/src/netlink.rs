@@ -79,7 +79,7 @@ pub fn ask(requests: &[Request]) -> io::Result<()> {
     loop {
         let mut answer = [0; 1024];
         let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        let (number, result) = answered(answer.get(..length).unwrap_or_default())?;
+        let (number, result) = parse_answer(answer.get(..length).unwrap_or_default())?;
         if number == last {
             return result;
         }
@@ -94,7 +94,7 @@ fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 /// The number of a request, and what became of it: its answer is an error message, and error 0 means success.
-fn answered(answer: &[u8]) -> io::Result<(u32, io::Result<()>)> {
+fn parse_answer(answer: &[u8]) -> io::Result<(u32, io::Result<()>)> {
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     let kind: [u8; 2] = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).ok_or_else(malformed)?;
     let number: [u8; 4] = answer.get(8..12).and_then(|bytes| bytes.try_into().ok()).ok_or_else(malformed)?;
@@ -129,12 +129,12 @@ mod tests {
         let mut answer = [0_u8; 36];
         answer[4..6].copy_from_slice(&ERROR.to_ne_bytes());
         answer[8..12].copy_from_slice(&3_u32.to_ne_bytes());
-        assert!(matches!(answered(&answer), Ok((3, Ok(())))));
+        assert!(matches!(parse_answer(&answer), Ok((3, Ok(())))));
         for (number, expected) in [(-libc::EPERM, Some(libc::EPERM)), (i32::MIN, Some(i32::MAX))] {
             answer[16..20].copy_from_slice(&number.to_ne_bytes());
-            let (_, result) = answered(&answer).unwrap();
+            let (_, result) = parse_answer(&answer).unwrap();
             assert_eq!(result.unwrap_err().raw_os_error(), expected);
         }
-        assert!(answered(&answer[..18]).is_err() && answered(&[]).is_err());
+        assert!(parse_answer(&answer[..18]).is_err() && parse_answer(&[]).is_err());
     }
 }

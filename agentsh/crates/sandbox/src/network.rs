@@ -139,7 +139,7 @@ pub fn attach_filter(socket: &OwnedFd, filter: &[libc::sock_filter]) -> io::Resu
 /// # Errors
 /// When the kernel refuses.
 #[expect(unsafe_code, reason = "addresses of packet sockets are wrapped by no dependency")]
-pub fn hear(socket: &OwnedFd, family: rustix::net::Protocol) -> io::Result<()> {
+pub fn bind_protocol(socket: &OwnedFd, family: rustix::net::Protocol) -> io::Result<()> {
     // SAFETY: `sockaddr_ll` is plain old data for which all zeroes is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = u16::try_from(libc::AF_PACKET).unwrap_or(0);

@@ -76,7 +76,7 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, terminal: Terminal) -> i32 {
             Err(_) => return OWN_FAILURE,
         }
         // The session writes nothing after the plan: readable means that it is gone.
-        if wanted[1].revents().is_some_and(|events| !events.is_empty()) && closed(session) {
+        if wanted[1].revents().is_some_and(|events| !events.is_empty()) && is_closed(session) {
             return OWN_FAILURE;
         }
         while let Ok(Some(information)) = signals.read_signal() {
@@ -108,7 +108,7 @@ pub fn run(program: Pid, session: BorrowedFd<'_>, terminal: Terminal) -> i32 {
     }
 }
 
-fn closed(session: BorrowedFd<'_>) -> bool {
+fn is_closed(session: BorrowedFd<'_>) -> bool {
     let mut byte = [0];
     matches!(
         nix::sys::socket::recv(session.as_raw_fd(), &mut byte, nix::sys::socket::MsgFlags::MSG_DONTWAIT),

@@ -116,7 +116,7 @@ pub(super) fn order(
 }
 
 /// In a child of the zygote: reports the result.
-pub(super) fn tell(socket: BorrowedFd<'_>, done: Result<Vec<OwnedFd>, StageError>) {
+pub(super) fn send_result(socket: BorrowedFd<'_>, done: Result<Vec<OwnedFd>, StageError>) {
     // A session that is gone needs no answer.
     let _ = match done {
         Ok(mounts) => {
@@ -167,7 +167,7 @@ fn make(
         .at("make mounts private")?;
     let mut sources = Vec::with_capacity(mounts.len());
     for mount in &mounts {
-        sources.push(opened(mount, executable, passed)?);
+        sources.push(open_mount(mount, executable, passed)?);
     }
     if identity.from_root {
         init::become_the_sandbox_user(identity)?;
@@ -180,7 +180,7 @@ fn make(
     let copies = File::open("/tmp").at("open the directory for copies")?;
     for (index, (mount, source)) in mounts.iter().zip(&mut sources).enumerate() {
         if let NodeContent::File { content, mode } = &mount.what {
-            let copy = copied(copies.as_fd(), &index.to_string(), content, *mode);
+            let copy = mount_copy(copies.as_fd(), &index.to_string(), content, *mode);
             *source = Some(copy.on("copy", mount.target.display())?);
         }
     }
@@ -202,7 +202,7 @@ fn make(
     Ok(())
 }
 
-fn opened(
+fn open_mount(
     mount: &Mount,
     executable: &Executable,
     passed: &mut [Option<OwnedFd>],
@@ -226,7 +226,7 @@ fn opened(
 }
 
 /// A read-only mount of a new file.
-fn copied(copies: BorrowedFd<'_>, name: &str, content: &[u8], mode: u32) -> io::Result<OwnedFd> {
+fn mount_copy(copies: BorrowedFd<'_>, name: &str, content: &[u8], mode: u32) -> io::Result<OwnedFd> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(copies, name, flags, Mode::from_raw_mode(mode))?;
     File::from(file).write_all(content)?;

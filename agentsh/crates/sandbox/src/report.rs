@@ -32,7 +32,7 @@ impl Enforcement {
     }
 
     #[must_use]
-    pub fn less(layer: &str, asked: &str, got: &str, state: State, why: impl Into<String>) -> Self {
+    pub fn weakened(layer: &str, asked: &str, got: &str, state: State, why: impl Into<String>) -> Self {
         Self { layer: layer.to_owned(), asked: asked.to_owned(), got: got.to_owned(), state, why: why.into() }
     }
 }

@@ -38,7 +38,7 @@ enum ShareMountJob {
 ///
 /// # Errors
 /// The failed step, in words.
-pub fn share(zygote: &Zygote, inside: &Namespaces, paths: &[PathBuf]) -> Result<Vec<OwnedFd>, String> {
+pub fn share_mounts(zygote: &Zygote, inside: &Namespaces, paths: &[PathBuf]) -> Result<Vec<OwnedFd>, String> {
     if paths.len() > MAX_DESCRIPTORS {
         return Err(format!("more than {MAX_DESCRIPTORS} parts of the project are to be shown"));
     }

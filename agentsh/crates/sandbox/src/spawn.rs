@@ -253,7 +253,7 @@ impl Child {
     }
 
     /// Resolves when the program was stopped and stays stopped. Can be awaited again after cancellation.
-    pub async fn stopped(&self) {
+    pub async fn wait_until_stopped(&self) {
         /// Longer than a signal takes to reach a whole process group.
         const SETTLE_DELAY: Duration = Duration::from_millis(20);
         loop {

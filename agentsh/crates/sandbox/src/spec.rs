@@ -29,7 +29,7 @@ pub use contribution::{Contribution, EnvChange, Feature, File};
 pub use environment::Filtered;
 pub use explain::{Explained, Visibility};
 pub use links::{MAX_LINKS, make_room, resolve, target};
-pub use merge::{Rules, environment_so_far, hidden, links, merge, network_rules, user_grants};
+pub use merge::{Rules, environment_so_far, hidden_paths, links, merge, network_rules, user_grants};
 
 /// A host path, visible at the same place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,13 +143,13 @@ pub struct GitEverywhere {
 
 /// A file that is obeyed although no table lists its path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Named {
+pub struct NamedFile {
     pub kind: NamedKind,
     /// The reason, such as `~/.bashrc:3 names it`.
     pub why: String,
 }
 
-impl Named {
+impl NamedFile {
     /// See [`NamedKind::Tree`].
     #[must_use]
     pub fn tree() -> Self {
@@ -210,7 +210,7 @@ pub struct PathRules {
     pub unfinished: BTreeSet<PathBuf>,
     pub git: GitEverywhere,
     /// Files outside of every table that the user's programs or agentsh obey, by real path.
-    pub named: BTreeMap<PathBuf, Named>,
+    pub named: BTreeMap<PathBuf, NamedFile>,
     /// Unix sockets may be created in host directories, where other sandboxes can connect.
     pub shared_sockets: bool,
     /// Bytes of each private writable directory.

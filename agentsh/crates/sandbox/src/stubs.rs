@@ -41,15 +41,15 @@ impl StubFiles {
         if wanted.is_empty() {
             return Ok(Self::default());
         }
-        let _turn = match turn(&directory) {
+        let _turn = match lock_records(&directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(&directory)?;
-                turn(&directory)?
+                lock_records(&directory)?
             }
             turn => turn?,
         };
         // A released stub is missing, and created again.
-        let standing = if sweep(&directory) { recorded(&directory) } else { BTreeSet::new() };
+        let standing = if release_ended(&directory) { recorded_paths(&directory) } else { BTreeSet::new() };
         let missing: Vec<_> = wanted
             .iter()
             .filter(|(path, _)| standing.contains(path) || fs::symlink_metadata(path).is_err())
@@ -88,7 +88,7 @@ impl Drop for StubFiles {
     fn drop(&mut self) {
         if let Some((record, paths)) = &self.record {
             // If the lock cannot be taken, the next run removes what this one leaves.
-            if let Some(Ok(_turn)) = record.parent().map(turn) {
+            if let Some(Ok(_turn)) = record.parent().map(lock_records) {
                 give_up(record, paths);
                 self.directories.iter().for_each(|(path, directory)| give_up_moved(path, directory, paths));
             }
@@ -110,7 +110,7 @@ fn give_up_moved(path: &Path, directory: &OwnedFd, stubs: &[PathBuf]) {
 }
 
 /// Locks the records; unlocked when the descriptor is closed.
-fn turn(directory: &Path) -> io::Result<OwnedFd> {
+fn lock_records(directory: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(directory, flags, Mode::empty())?;
     rustix::io::retry_on_intr(|| rustix::fs::flock(&directory, FlockOperation::LockExclusive))?;
@@ -145,19 +145,19 @@ fn read_record(record: &Path) -> Vec<PathBuf> {
 }
 
 /// The paths in some run's record.
-fn recorded(directory: &Path) -> BTreeSet<PathBuf> {
+fn recorded_paths(directory: &Path) -> BTreeSet<PathBuf> {
     listing::paths(directory).unwrap_or_default().iter().flat_map(|record| read_record(record)).collect()
 }
 
 /// Whether a live run has a stub at a path.
 #[must_use]
 pub fn is_stub(state: &Path, path: &Path) -> bool {
-    recorded(&records(state)).contains(path)
+    recorded_paths(&records(state)).contains(path)
 }
 
 /// The set of wanted stubs.
 #[must_use]
-pub fn wanted(list: &[(PathBuf, Stub)]) -> BTreeSet<(PathBuf, Stub)> {
+pub fn wanted_stubs(list: &[(PathBuf, Stub)]) -> BTreeSet<(PathBuf, Stub)> {
     list.iter().cloned().collect()
 }
 
@@ -173,7 +173,7 @@ pub fn clean_up_after(directory: &Path, pid: u32) {
     if listing::paths(directory).is_ok_and(|records| records.is_empty()) {
         return;
     }
-    let Ok(_turn) = turn(directory) else { return };
+    let Ok(_turn) = lock_records(directory) else { return };
     for record in listing::paths(directory).unwrap_or_default() {
         if pid_of(&record) == pid.to_string() {
             give_up(&record, &read_record(&record));
@@ -188,7 +188,7 @@ fn pid_of(record: &Path) -> &str {
 }
 
 /// Releases the records of ended processes. Returns whether there may be others.
-fn sweep(directory: &Path) -> bool {
+fn release_ended(directory: &Path) -> bool {
     let Ok(records) = listing::paths(directory) else { return true };
     for record in &records {
         if !Path::new("/proc").join(pid_of(record)).exists() {
@@ -228,7 +228,7 @@ fn is_untouched(path: &Path, length: u64, content: &[u8]) -> bool {
 /// Removes the record, and each stub that no other record wants and that is still empty.
 fn give_up(record: &Path, paths: &[PathBuf]) {
     let _ = fs::remove_file(record);
-    let wanted = record.parent().map(recorded).unwrap_or_default();
+    let wanted = record.parent().map(recorded_paths).unwrap_or_default();
     // One may be in another.
     let unwanted = paths.iter().rev().filter(|path| !wanted.contains(*path));
     unwanted.for_each(|path| remove_untouched(path, stub_content(path)));
@@ -238,13 +238,13 @@ fn give_up(record: &Path, paths: &[PathBuf]) {
 #[must_use]
 pub fn has_only_stubs(state: &Path, directory: &Path) -> bool {
     let found = listing::paths(directory).unwrap_or_default();
-    let recorded = if found.is_empty() { BTreeSet::new() } else { recorded(&records(state)) };
+    let recorded = if found.is_empty() { BTreeSet::new() } else { recorded_paths(&records(state)) };
     found.iter().all(|path| recorded.contains(path))
 }
 
 /// Removes all stubs at the top of a directory that a program removes.
 pub fn remove_in(state: &Path, directory: &Path) {
-    let recorded = recorded(&records(state));
+    let recorded = recorded_paths(&records(state));
     let in_it = recorded.iter().filter(|path| path.parent() == Some(directory));
     in_it.for_each(|path| remove_untouched(path, stub_content(path)));
 }
@@ -303,7 +303,7 @@ mod tests {
         drop(made);
         assert!(path.exists());
         fs::rename(&other, state.join("placeholders").join("0-4194999")).unwrap();
-        sweep(&state.join("placeholders"));
+        release_ended(&state.join("placeholders"));
         assert!(!path.exists());
     }
 
@@ -315,7 +315,7 @@ mod tests {
         let directory = state.join("placeholders");
         fs::create_dir_all(&directory).unwrap();
         let waits = |work: &mut (dyn FnMut() + Send)| {
-            let other = turn(&directory).unwrap();
+            let other = lock_records(&directory).unwrap();
             std::thread::scope(|scope| {
                 let run = scope.spawn(work);
                 std::thread::sleep(std::time::Duration::from_millis(50));

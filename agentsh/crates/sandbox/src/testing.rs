@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use super::git_config::{self, GitConfig};
-use super::host::{Host, Modules, PathKind, Repositories, plain};
+use super::host::{Host, Modules, PathKind, Repositories, normalised_path};
 use super::plan::{Access, Identity, Terminal};
 use super::spec::{GitEverywhere, PathRules, Placed, Process, ProcessKind, SandboxSpec};
 use crate::policy::builtin_paths::{GIT_BARE, GIT_COMMON, OTHER_REPOSITORIES};
@@ -135,7 +135,7 @@ impl FakeHost {
             }
             at.push(part);
             if let Some(Entry::Link(to)) = self.entries.get(&at) {
-                let next = plain(&at.parent()?.join(to));
+                let next = normalised_path(&at.parent()?.join(to));
                 at = self.follow(&next, budget.checked_sub(1)?)?;
             }
         }
@@ -159,7 +159,7 @@ impl FakeHost {
 }
 
 impl Host for FakeHost {
-    fn look(&self, path: &Path) -> Option<PathKind> {
+    fn path_kind(&self, path: &Path) -> Option<PathKind> {
         self.looks.set(self.looks.get() + 1);
         Some(match self.entry(path)? {
             Entry::Directory | Entry::Closed if self.entries.get(path) == Some(&Entry::Closed) => {
@@ -218,7 +218,7 @@ impl Host for FakeHost {
             return None;
         }
         let inner = self.entries.keys().filter(|path| path.parent() == Some(directory));
-        Some(inner.filter_map(|path| Some((path.file_name()?.to_owned(), self.look(path)?))).collect())
+        Some(inner.filter_map(|path| Some((path.file_name()?.to_owned(), self.path_kind(path)?))).collect())
     }
 
     fn is_empty(&self, path: &Path) -> bool {
@@ -267,13 +267,13 @@ impl Host for FakeHost {
 
     fn git_directory(&self, file: &Path) -> Option<PathBuf> {
         let named = self.text(file)?.strip_prefix("gitdir:")?.trim();
-        Some(plain(&file.parent()?.join(named)))
+        Some(normalised_path(&file.parent()?.join(named)))
     }
 
     fn common_directory(&self, git: &Path) -> Option<PathBuf> {
         Some(self.text(&git.join(GIT_COMMON))?.trim())
             .filter(|named| !named.is_empty())
-            .map(|named| plain(&git.join(named)))
+            .map(|named| normalised_path(&git.join(named)))
     }
 
     fn git_config(&self, config: &Path) -> Option<GitConfig> {

@@ -90,7 +90,7 @@ fn socket(family: Protocol, filter: &[libc::sock_filter]) -> io::Result<OwnedFd>
     // Bound to no family until the filter is attached, so that no packet is queued.
     let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None)?;
     network::attach_filter(&socket, filter)?;
-    network::hear(&socket, family)?;
+    network::bind_protocol(&socket, family)?;
     Ok(socket)
 }
 

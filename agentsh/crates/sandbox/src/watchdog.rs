@@ -66,7 +66,7 @@ pub fn used_bytes(pid: u32, count: &TaskCount) -> u64 {
             open.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
         }
     }
-    count.see(number);
+    count.record_count(number);
     // Mapped parts of the files are counted among the shared pages already.
     let files = held.files.values().sum::<u64>().saturating_sub(shared);
     resident + tables + files + pipe_buffers(held.pipes.len() as u64) + sockets(pid)

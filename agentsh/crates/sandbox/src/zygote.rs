@@ -40,8 +40,11 @@ impl Zygote {
     pub fn warm_up(&self) -> io::Result<()> {
         let mut socket = self.socket.borrow_mut();
         if socket.is_none() {
-            let ahead =
-                AHEAD.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|one| one.1.take());
+            let ahead = FORKED_AHEAD
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .as_mut()
+                .and_then(|one| one.1.take());
             *socket = Some(ahead.map_or_else(execute, Ok)?);
         }
         Ok(())
@@ -73,7 +76,7 @@ impl Zygote {
 
     /// A handle for another thread.
     #[must_use]
-    pub fn closer(&self) -> Closer {
+    pub fn closing_handle(&self) -> Closer {
         Closer(self.socket.borrow().as_ref().and_then(|socket| socket.try_clone().ok()))
     }
 
@@ -133,18 +136,18 @@ fn close_through(socket: Option<&OwnedFd>, descriptors: Vec<OwnedFd>) {
 
 /// agentsh's initial soft limits on open files and file size.
 static USUAL_LIMITS: OnceLock<[Rlimit; 2]> = OnceLock::new();
-const RAISED: [Resource; 2] = [Resource::Nofile, Resource::Fsize];
+const RAISED_LIMITS: [Resource; 2] = [Resource::Nofile, Resource::Fsize];
 
 #[must_use]
 pub fn usual_limits() -> (u64, Option<u64>) {
-    let [open_files, size] = USUAL_LIMITS.get_or_init(|| RAISED.map(getrlimit));
+    let [open_files, size] = USUAL_LIMITS.get_or_init(|| RAISED_LIMITS.map(getrlimit));
     (open_files.current.unwrap_or(u64::MAX), size.current)
 }
 
 /// Each mount of a sandbox needs a descriptor for a moment. Raised to the hard limit.
 fn raise_limits() {
-    let usual = USUAL_LIMITS.get_or_init(|| RAISED.map(getrlimit));
-    for (resource, Rlimit { current, maximum }) in RAISED.into_iter().zip(*usual) {
+    let usual = USUAL_LIMITS.get_or_init(|| RAISED_LIMITS.map(getrlimit));
+    for (resource, Rlimit { current, maximum }) in RAISED_LIMITS.into_iter().zip(*usual) {
         if current != maximum {
             // Without it a sandbox with many mounts is refused, in words.
             let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
@@ -153,12 +156,12 @@ fn raise_limits() {
 }
 
 /// The process that [`fork_ahead`] made: its number, and the session's end until the first session takes it.
-static AHEAD: Mutex<Option<(u32, Option<OwnedFd>)>> = Mutex::new(None);
+static FORKED_AHEAD: Mutex<Option<(u32, Option<OwnedFd>)>> = Mutex::new(None);
 
 /// Its number.
 #[must_use]
-pub fn ahead() -> Option<u32> {
-    AHEAD.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|one| one.0)
+pub fn forked_ahead_pid() -> Option<u32> {
+    FORKED_AHEAD.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|one| one.0)
 }
 
 /// Makes the process by a fork, which costs half a thousand page faults less than to execute it. To be called before anything was
@@ -175,7 +178,7 @@ pub fn fork_ahead() -> Option<u8> {
     // SAFETY: this process is single-threaded, so the child may use everything that the parent may.
     if let nix::unistd::ForkResult::Parent { child } = unsafe { nix::unistd::fork() }.ok()? {
         let ahead = (child.as_raw().unsigned_abs(), Some(of_this_process));
-        *AHEAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(ahead);
+        *FORKED_AHEAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(ahead);
         return None;
     }
     init::forget_what_was_given();
@@ -224,7 +227,7 @@ fn serve() -> io::Result<u8> {
             ZygoteRequest::Birth { in_cgroup, tier } => (in_cgroup, tier),
             ZygoteRequest::Mend => {
                 in_a_child(|| {
-                    remount_guards::tell(control.as_fd(), remount_guards::work(descriptors.collect()))
+                    remount_guards::send_result(control.as_fd(), remount_guards::work(descriptors.collect()))
                 })?;
                 continue;
             }
@@ -234,7 +237,7 @@ fn serve() -> io::Result<u8> {
             }
             ZygoteRequest::Lend => {
                 in_a_child(|| {
-                    remount_guards::tell(control.as_fd(), share_mounts::work(descriptors.collect()))
+                    remount_guards::send_result(control.as_fd(), share_mounts::work(descriptors.collect()))
                 })?;
                 continue;
             }

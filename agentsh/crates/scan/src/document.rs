@@ -46,7 +46,7 @@ impl Document {
 
     /// The part of a place, and the place in it.
     #[must_use]
-    pub fn place(&self, place: &Range<usize>) -> Option<(usize, Range<usize>)> {
+    pub fn locate(&self, place: &Range<usize>) -> Option<(usize, Range<usize>)> {
         let part = self.starts.partition_point(|start| *start <= place.start).checked_sub(1)?;
         let start = self.starts[part];
         let end = self.starts.get(part + 1).map_or(self.text.len(), |next| *next).saturating_sub(1);
@@ -132,7 +132,7 @@ pub fn escape(name: &str) -> Cow<'_, str> {
 
 /// The value as compact JSON, with strings replaced by `rewrites`. `pointer` is its place.
 #[must_use]
-pub fn rewritten(value: &Json<'_>, rewrites: &[crate::Rewrite]) -> String {
+pub fn rewritten_json(value: &Json<'_>, rewrites: &[crate::Rewrite]) -> String {
     let mut out = Vec::new();
     let rewrites = rewrites.iter().map(|rewrite| (rewrite.pointer.as_str(), rewrite.text.as_str())).collect();
     write(value, &mut String::new(), &rewrites, &mut out);

@@ -106,15 +106,15 @@ impl Scan {
 
 /// The context of a place: at most 50 characters on each side, control characters as spaces, secrets replaced.
 #[must_use]
-pub fn around(text: &str, place: &Range<usize>) -> String {
+pub fn redacted_context(text: &str, place: &Range<usize>) -> String {
     context(text, place, &crate::secrets::redactions("", &agentsh_secrets::certain::find_in_views(text)))
 }
 
 /// The context of a place, control characters as spaces, overlapping secrets replaced.
 pub(crate) fn context(text: &str, place: &Range<usize>, secrets: &[Redaction]) -> String {
     const MAX_LENGTH: usize = 160;
-    let start = before(text, place.start, CONTEXT);
-    let end = after(text, place.end.min(place.start + MAX_LENGTH).max(place.start), CONTEXT);
+    let start = position_before(text, place.start, CONTEXT);
+    let end = position_after(text, place.end.min(place.start + MAX_LENGTH).max(place.start), CONTEXT);
     let mut shown = String::new();
     let mut at = start;
     for secret in secrets.iter().filter(|secret| secret.start < end && secret.end > start) {
@@ -130,12 +130,12 @@ pub(crate) fn context(text: &str, place: &Range<usize>, secrets: &[Redaction]) -
     shown.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
-fn before(text: &str, at: usize, characters: usize) -> usize {
+fn position_before(text: &str, at: usize, characters: usize) -> usize {
     let at = text.floor_char_boundary(at);
     text[..at].char_indices().rev().take(characters).last().map_or(at, |(start, _)| start)
 }
 
-fn after(text: &str, at: usize, characters: usize) -> usize {
+fn position_after(text: &str, at: usize, characters: usize) -> usize {
     let at = text.ceil_char_boundary(at);
     text[at..].char_indices().nth(characters).map_or(text.len(), |(length, _)| at + length)
 }

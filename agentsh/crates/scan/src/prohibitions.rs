@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// Bytes around an action in which its sentence begins and ends.
-const AROUND: usize = 200;
+const CONTEXT_BYTES: usize = 200;
 /// Maximum words of a sentence before its action.
 const MAX_COUNT: usize = 8;
 
@@ -36,8 +36,8 @@ const EXCEPTS: [&str; 19] = [
 /// Whether the sentence of an action only forbids it.
 pub fn is_forbidden(text: &str, place: &Range<usize>) -> bool {
     let Some(deed) = text.get(place.clone()) else { return false };
-    let from = text.floor_char_boundary(place.start.saturating_sub(AROUND));
-    let to = text.ceil_char_boundary((place.end + AROUND).min(text.len()));
+    let from = text.floor_char_boundary(place.start.saturating_sub(CONTEXT_BYTES));
+    let to = text.ceil_char_boundary((place.end + CONTEXT_BYTES).min(text.len()));
     let (Some(before), Some(after)) = (text.get(from..place.start), text.get(place.end..to)) else {
         return false;
     };
@@ -46,7 +46,7 @@ pub fn is_forbidden(text: &str, place: &Range<usize>) -> bool {
         let (head, last) = deed.split_at(begin);
         let head = head.trim_end();
         let is_gerund = head.len() < 20 && !head.contains(' ') && head.ends_with("ing.");
-        let words = words(last);
+        let words = split_words(last);
         let at = words.iter().position(|word| FORBIDDABLE_ACTIONS.contains(&word.as_str()));
         return is_gerund && at.is_some_and(|at| forbids(&words[..at])) && is_all(last, after);
     }
@@ -55,7 +55,7 @@ pub fn is_forbidden(text: &str, place: &Range<usize>) -> bool {
         None if from == 0 => 0,
         None => return false,
     };
-    let mut words = words(&before[begin..]);
+    let mut words = split_words(&before[begin..]);
     let first = deed.split(' ').next().unwrap_or_default().to_lowercase();
     if words.len() == 1 && words[0] == "avoid" {
         return first.ends_with("ing") && is_all(deed, after);
@@ -76,7 +76,7 @@ pub fn is_told(text: &str, place: &Range<usize>) -> bool {
 fn is_possible(text: &str, place: &Range<usize>) -> bool {
     const ABLE: [&str; 4] = ["can", "could", "may", "might"];
     const ADDRESSED: [&str; 6] = ["you", "assistant", "model", "agent", "ai", "llm"];
-    let from = text.floor_char_boundary(place.start.saturating_sub(AROUND));
+    let from = text.floor_char_boundary(place.start.saturating_sub(CONTEXT_BYTES));
     let mut before = text.get(from..place.start).unwrap_or_default().split_whitespace().rev();
     let is_one_of = |words: &[&str], word: &str| words.iter().any(|one| one.eq_ignore_ascii_case(word));
     before.next().is_some_and(|word| is_one_of(&ABLE, word))
@@ -109,19 +109,19 @@ fn is_of(text: &str, place: &Range<usize>, writers: &[&str]) -> bool {
         "also",
         "only",
     ];
-    let from = text.floor_char_boundary(place.start.saturating_sub(AROUND));
+    let from = text.floor_char_boundary(place.start.saturating_sub(CONTEXT_BYTES));
     let before = text.get(from..place.start).unwrap_or_default();
     let has = |words: &[&str], word: &str| words.iter().any(|one| one.eq_ignore_ascii_case(word));
     before.split_whitespace().rfind(|word| !has(&BETWEEN, word)).is_some_and(|word| has(writers, word))
 }
 
 /// Whether a list of words has this one.
-fn has(words: &str, word: &str) -> bool {
+fn has_word(words: &str, word: &str) -> bool {
     words.split(' ').any(|one| one == word)
 }
 
 /// Words between spaces, without asterisks.
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     let bare = |word: &str| word.trim_matches('*').to_lowercase();
     text.split(' ').filter(|word| !word.is_empty()).map(bare).collect()
 }
@@ -139,7 +139,7 @@ fn forbids(words: &[String]) -> bool {
         (negation, _) if FORBIDS.contains(&negation) => words,
         _ => return false,
     };
-    words.len() < MAX_COUNT && words.iter().all(|word| has(BEFORE, word))
+    words.len() < MAX_COUNT && words.iter().all(|word| has_word(BEFORE, word))
 }
 
 /// Whether the action is the rest of its sentence.

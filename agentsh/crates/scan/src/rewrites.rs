@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use agentsh_base::json::{Json, spell, unescape};
+use agentsh_base::json::{Json, escape_text, unescape};
 use agentsh_guard::Rewrite;
 use agentsh_secrets::certain::find_in_views;
 use agentsh_secrets::views::ansi;
@@ -75,8 +75,8 @@ impl Walk<'_> {
         match value {
             Json::String(_) => {
                 let Some(text) = value.as_text() else { return };
-                if let Some(changed) = self.changed(&text).filter(|changed| *changed != *text) {
-                    self.rewrites.push(Rewrite { path: self.path.clone(), spelled: spell(&changed) });
+                if let Some(changed) = self.rewrite_text(&text).filter(|changed| *changed != *text) {
+                    self.rewrites.push(Rewrite { path: self.path.clone(), spelled: escape_text(&changed) });
                 }
             }
             Json::Array(items) => {
@@ -102,7 +102,7 @@ impl Walk<'_> {
         }
     }
 
-    fn changed(&self, text: &str) -> Option<String> {
+    fn rewrite_text(&self, text: &str) -> Option<String> {
         if is_identifier_at(&self.pointer, self.channel) || is_blob_at(&self.pointer, text) {
             return None;
         }
@@ -131,7 +131,7 @@ impl Walk<'_> {
         places.extend((self.changes.also)(shown));
         match places.is_empty() {
             true => clean.map(Cow::into_owned),
-            false => Some(tagged(shown, places)),
+            false => Some(replace_places(shown, places)),
         }
     }
 }
@@ -155,7 +155,7 @@ pub fn without_control(definition: &Json<'_>) -> (Vec<Rewrite>, usize) {
         let (clean, went) = ansi::strip(text);
         if went > 0 && !is_identifier_at(name, Channel::Definition) {
             bytes += went;
-            rewrites.push(Rewrite { path: path.to_vec(), spelled: spell(&clean) });
+            rewrites.push(Rewrite { path: path.to_vec(), spelled: escape_text(&clean) });
         }
     });
     (rewrites, bytes)
@@ -188,7 +188,7 @@ fn strings(value: &Json<'_>, path: &mut Vec<usize>, name: &str, see: &mut dyn Fn
 }
 
 /// Replaces places; overlapping ones by the first text.
-fn tagged(text: &str, mut places: Vec<Tagged>) -> String {
+fn replace_places(text: &str, mut places: Vec<Tagged>) -> String {
     places.sort_by_key(|(place, _)| (place.start, std::cmp::Reverse(place.end)));
     let mut out = String::with_capacity(text.len());
     let mut at = 0;

@@ -24,7 +24,7 @@ const IDENTIFIERS: [&str; 9] =
 /// Limit of reported findings; the verdict counts all.
 const FINDINGS: usize = 100;
 /// Bytes around a seam between two text blocks.
-const SEAM: usize = 200;
+const SEAM_BYTES: usize = 200;
 /// Points.
 const HIDDEN_CHARACTER: u32 = 65;
 const HIDDEN_CHARACTER_IN_OUTPUT: u32 = 15;
@@ -68,7 +68,7 @@ pub fn scan_result(result: &Json<'_>) -> Scan {
         parts.iter().filter(|part| is_blob(part)).map(|part| part.pointer.clone()).collect();
     for part in parts.iter_mut().filter(|part| blobs.contains(&part.pointer)) {
         let bytes = agentsh_base::radix::base64(part.text.as_bytes());
-        part.text = views::readable(&bytes).into();
+        part.text = views::readable_text(&bytes).into();
         part.is_name = true;
     }
     parts.retain(|part| !part.text.is_empty());
@@ -219,7 +219,7 @@ fn judge(
     let mut scan = Scan::default();
     let mut secrets = secrets_of(parts, of_parts, &document, of_views);
     for at in seams {
-        seam(parts, *at, &document, channel, &mut signs, &mut secrets);
+        scan_seam(parts, *at, &document, channel, &mut signs, &mut secrets);
     }
     for (at, ((part, secrets), clean)) in parts.iter().zip(&secrets).zip(cleaned).enumerate() {
         let start = document.start(at);
@@ -248,7 +248,7 @@ fn judge(
         }
     }
     if channel == Channel::Outbound {
-        written_content::weigh(parts, &document, &mut signs);
+        written_content::reduce_weights(parts, &document, &mut signs);
     }
     let outcome = score::judge(text, &mut signs, channel);
     scan.verdict = outcome.verdict;
@@ -273,20 +273,19 @@ fn secrets_of(
     mut of_views: Vec<Secret>,
 ) -> Vec<Vec<Secret>> {
     of_views.sort_by_key(|secret| secret.place.start);
-    let of_part =
-        |(at, (part, own)): (usize, (&Part<'_>, Option<Vec<Secret>>))| {
-            let Some(mut found) = own else { return Vec::new() };
-            let start = document.start(at);
-            let end = start + part.text.len();
-            let first = of_views.partition_point(|secret| secret.place.start < start);
-            let of_views = of_views[first..].iter().take_while(|secret| secret.place.start < end);
-            // A secret that crosses a part's end is left out; the seams are scanned separately.
-            let of_views = of_views.filter(|secret| secret.place.end <= end);
-            found.extend(of_views.map(|secret| {
-                Secret::whole(secret.kind, secret.place.start - start..secret.place.end - start)
-            }));
-            certain::settle(found)
-        };
+    let of_part = |(at, (part, own)): (usize, (&Part<'_>, Option<Vec<Secret>>))| {
+        let Some(mut found) = own else { return Vec::new() };
+        let start = document.start(at);
+        let end = start + part.text.len();
+        let first = of_views.partition_point(|secret| secret.place.start < start);
+        let of_views = of_views[first..].iter().take_while(|secret| secret.place.start < end);
+        // A secret that crosses a part's end is left out; the seams are scanned separately.
+        let of_views = of_views.filter(|secret| secret.place.end <= end);
+        found.extend(of_views.map(|secret| {
+            Secret::without_label(secret.kind, secret.place.start - start..secret.place.end - start)
+        }));
+        certain::sort_and_merge(found)
+    };
     parts.iter().zip(of_parts).enumerate().map(of_part).collect()
 }
 
@@ -409,7 +408,7 @@ fn hidden_orders(part: &Part<'_>, start: usize, clean: &Clean<'_>, signs: &mut V
 }
 
 /// Scans the seam of two text blocks.
-fn seam(
+fn scan_seam(
     parts: &[Part<'_>],
     (first, second): (usize, usize),
     document: &Document,
@@ -418,8 +417,8 @@ fn seam(
     secrets: &mut [Vec<Secret>],
 ) {
     let (before, after) = (&parts[first].text, &parts[second].text);
-    let from = before.ceil_char_boundary(before.len().saturating_sub(SEAM));
-    let to = after.floor_char_boundary(after.len().min(SEAM));
+    let from = before.ceil_char_boundary(before.len().saturating_sub(SEAM_BYTES));
+    let to = after.floor_char_boundary(after.len().min(SEAM_BYTES));
     let joined = format!("{}{}", &before[from..], &after[..to]);
     let middle = before.len() - from;
     let straddles = |place: &Range<usize>| place.start < middle && middle < place.end;
@@ -433,7 +432,7 @@ fn seam(
         let tail = 0..secret.place.end - middle;
         for (part, place) in [(first, head), (second, tail)] {
             secrets[part].retain(|other| other.place.end <= place.start || place.end <= other.place.start);
-            secrets[part].push(Secret::whole(secret.kind, place));
+            secrets[part].push(Secret::without_label(secret.kind, place));
             secrets[part].sort_by_key(|secret| secret.place.start);
         }
     }
@@ -449,7 +448,7 @@ fn findings(
 ) {
     let (mut seen, mut secrets) = (BTreeSet::new(), BTreeMap::new());
     for sign in signs {
-        let Some((at, place)) = document.place(&sign.place) else { continue };
+        let Some((at, place)) = document.locate(&sign.place) else { continue };
         let (name, category, severity) = describe(sign.rule);
         // Distinguishes suspicious from near certain.
         let severity = if scan.verdict == Action::Block { severity } else { severity.min(Severity::Medium) };

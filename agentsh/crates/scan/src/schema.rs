@@ -5,7 +5,7 @@ use agentsh_base::json::{Json, unescape};
 use crate::score::Own;
 
 /// JSON Schema members of all drafts, and those of tools, prompts and resources.
-const KNOWN: [&str; 101] = [
+const SCHEMA_MEMBERS: [&str; 101] = [
     "$anchor",
     "$comment",
     "$defs",
@@ -127,7 +127,7 @@ const MAX_DEPTH: usize = 64;
 
 #[must_use]
 pub fn is_known(name: &str) -> bool {
-    KNOWN.contains(&name) || ALSO_KNOWN.contains(&name)
+    SCHEMA_MEMBERS.contains(&name) || ALSO_KNOWN.contains(&name)
 }
 
 /// Calls back with each problem: pointer and points.

@@ -22,7 +22,7 @@ const DISGUISE: u32 = 35;
 /// Minimum points of a disguised text.
 const LEAST: u32 = 10;
 /// Bytes around a match in which a text may mark it as a quotation.
-const AROUND: usize = 500;
+const CONTEXT_BYTES: usize = 500;
 
 /// A sign in a text.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ pub fn signs_and(text: &str, channel: Channel, look: &mut dyn FnMut(&views::View
     views::visit(text, &mut |view, disguised| {
         look(view);
         found.clear();
-        patterns.matches(&view.text, &mut found, &mut |place| roles.push(view.original(place)));
+        patterns.matches(&view.text, &mut found, &mut |place| roles.push(view.original_range(place)));
         let start = signs.len();
         signs.extend(found.iter().filter_map(|found| sign(found, Some(view), channel)));
         let (before, new) = signs.split_at(start);
@@ -130,7 +130,7 @@ fn neighbourhood(sign: &Sign) -> (Rule, usize) {
 fn sign(found: &Match, view: Option<&views::View>, channel: Channel) -> Option<Sign> {
     let weight = Patterns::builtin().weight(found.rule, channel);
     let place = found.start..found.end;
-    let place = view.map_or(place.clone(), |view| view.original(place));
+    let place = view.map_or(place.clone(), |view| view.original_range(place));
     let is_plain = view.is_none();
     (weight > 0).then_some(Sign { rule: Rule::Pattern(found.rule), place, weight, is_plain })
 }
@@ -332,8 +332,8 @@ fn is_quoted(text: &str, signs: &[Sign]) -> bool {
     else {
         return false;
     };
-    let from = text.floor_char_boundary(start.saturating_sub(AROUND));
-    let to = text.ceil_char_boundary((end + AROUND).min(text.len()));
+    let from = text.floor_char_boundary(start.saturating_sub(CONTEXT_BYTES));
+    let to = text.ceil_char_boundary((end + CONTEXT_BYTES).min(text.len()));
     let around = text[from..to].to_ascii_lowercase();
     let talks = TALK_WORDS.iter().filter(|word| around.contains(*word)).count();
     talks >= 2

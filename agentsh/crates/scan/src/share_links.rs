@@ -62,7 +62,7 @@ pub fn links(text: &str) -> Vec<Range<usize>> {
             continue;
         }
         let Some((_, query)) = rest.split_once('?') else { continue };
-        let decoded = decoded(query);
+        let decoded = percent_decoded(query);
         if PROMPTS.iter().any(|name| decoded.contains(name))
             && MEMORY.iter().any(|word| decoded.contains(word))
         {
@@ -72,7 +72,7 @@ pub fn links(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-fn decoded(query: &str) -> String {
+fn percent_decoded(query: &str) -> String {
     let mut text = query.replace('+', " ");
     for _ in 0..3 {
         match views::escapes(&text) {

@@ -36,7 +36,7 @@ const SOURCE: usize = 4;
 const PART: u32 = 6;
 
 /// Reduces the weight of signs in written content.
-pub fn weigh(parts: &[Part<'_>], document: &Document, signs: &mut [Sign]) {
+pub fn reduce_weights(parts: &[Part<'_>], document: &Document, signs: &mut [Sign]) {
     if signs.is_empty() {
         return;
     }
@@ -47,7 +47,7 @@ pub fn weigh(parts: &[Part<'_>], document: &Document, signs: &mut [Sign]) {
     let mut kinds: BTreeMap<usize, (bool, bool)> = BTreeMap::new();
     for sign in signs {
         let Rule::Pattern(rule) = sign.rule else { continue };
-        let Some((at, _)) = document.place(&sign.place) else { continue };
+        let Some((at, _)) = document.locate(&sign.place) else { continue };
         let part = &parts[at];
         let (is_document, is_source) = *kinds.entry(at).or_insert_with(|| {
             if part.is_name || is_run(&part.pointer) || part.text.starts_with("#!") {
@@ -105,7 +105,7 @@ fn words_of_sentences(text: &str) -> usize {
             end(&mut row);
         } else {
             for word in line.split(|c: char| c.is_whitespace()) {
-                match plain(word) {
+                match word_count(word) {
                     0 => end(&mut row),
                     count => row += count,
                 }
@@ -117,7 +117,7 @@ fn words_of_sentences(text: &str) -> usize {
 }
 
 /// The number of words it counts as; 0 for others. A word without spaces in its script counts as several.
-fn plain(word: &str) -> usize {
+fn word_count(word: &str) -> usize {
     let inner = word.trim_start_matches(['"', '\'', '(', '`', '*', '“', '„', '[', '{'].as_slice());
     let inner = inner.trim_end_matches(
         ['"', '\'', ')', '`', '*', '”', '“', '.', ',', ';', ':', '!', '?', ']', '}', '…'].as_slice(),

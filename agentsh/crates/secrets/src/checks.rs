@@ -45,7 +45,7 @@ pub fn ssn(digits: &[u8]) -> bool {
 
 /// The weighted sum of digits.
 #[must_use]
-pub fn weighted(digits: &[u8], weights: &[u32]) -> u32 {
+pub fn weighted_sum(digits: &[u8], weights: &[u32]) -> u32 {
     digits.iter().zip(weights).map(|(digit, weight)| u32::from(*digit) * weight).sum()
 }
 

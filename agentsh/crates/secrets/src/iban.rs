@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::checks;
 
 /// The place of an IBAN that begins at `start`.
-pub(crate) fn place(bytes: &[u8], start: usize) -> Option<Range<usize>> {
+pub(crate) fn find_iban(bytes: &[u8], start: usize) -> Option<Range<usize>> {
     const MAX_COUNT: usize = 34;
     if !matches!(bytes.get(start..), Some([b'A'..=b'Z', b'A'..=b'Z', b'0'..=b'9', ..]))
         || start.checked_sub(1).is_some_and(|before| bytes[before].is_ascii_alphanumeric())

@@ -130,11 +130,11 @@ pub fn is_hidden_name(name: &str) -> bool {
     SECRET_NAMES.iter().any(has)
         || HIDDEN_PARTS.iter().any(has)
         || COMPOUNDS.iter().any(joined)
-        || words(name).iter().any(|word| HIDDEN_WORDS.contains(&word.as_str()))
+        || split_name(name).iter().any(|word| HIDDEN_WORDS.contains(&word.as_str()))
 }
 
 /// The words of a name: at separators and inner capitals.
-fn words(name: &str) -> Vec<String> {
+fn split_name(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut after_small = false;
     for character in name.chars() {

@@ -29,7 +29,7 @@ pub use crate::names::is_hidden_name;
 pub fn replace(text: &str, cut: bool) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
-    let certain = hidden(text);
+    let certain = secrets_to_hide(text);
     let mut certain = certain.iter().peekable();
     // The previous words announce a secret: `Bearer x`, `password: x`.
     let mut announced = false;
@@ -67,7 +67,7 @@ pub fn replace(text: &str, cut: bool) -> String {
                 && let Some((length, user)) = userinfo(&rest[3..])
             {
                 shown.push_str("://");
-                shown.push_str(&judged(user));
+                shown.push_str(&redact_word(user));
                 shown.push(':');
                 shown.push_str(REDACTED);
                 rest = &rest[3 + length..];
@@ -104,13 +104,13 @@ pub fn replace(text: &str, cut: bool) -> String {
 
 /// Certain secrets, except contact data, which readers of the journal need. Only values, without names, schemes or
 /// hosts.
-fn hidden(text: &str) -> Vec<Secret> {
+fn secrets_to_hide(text: &str) -> Vec<Secret> {
     let mut found = certain::with_views(text);
     found.retain(|secret| !matches!(secret.kind, "EMAIL" | "PHONE"));
     for secret in &mut found {
         secret.place = secret.value.clone();
     }
-    certain::settle(found)
+    certain::sort_and_merge(found)
 }
 
 /// How much of `text` belongs to a named secret: up to a space, quote or next query parameter.
@@ -155,12 +155,12 @@ fn push_word(shown: &mut String, word: &str, announced: bool, after: &str) -> bo
         && !value.trim_matches('=').is_empty()
     {
         let secret = is_hidden_name(name);
-        shown.push_str(&judged(name));
+        shown.push_str(&redact_word(name));
         shown.push('=');
-        shown.push_str(&if secret { REDACTED.into() } else { judged(value) });
+        shown.push_str(&if secret { REDACTED.into() } else { redact_word(value) });
         return false;
     }
-    shown.push_str(&judged(word));
+    shown.push_str(&redact_word(word));
     let next = after.trim_start_matches(['"', '\'', '\\']);
     if is_scheme(word) {
         return next.starts_with(' ');
@@ -175,7 +175,7 @@ fn is_scheme(word: &str) -> bool {
 }
 
 /// A word without inner `=`: as a whole if it looks random, else in pieces between slashes.
-fn judged(word: &str) -> Cow<'_, str> {
+fn redact_word(word: &str) -> Cow<'_, str> {
     if word.len() < MIN_LENGTH {
         return word.into();
     }
@@ -222,7 +222,7 @@ fn begins_key(piece: &str) -> bool {
         |(at, rest)| {
             last_mark.is_some_and(|mark| mark >= at)
                 && (key_formats::begins(rest) || BEGINNINGS.iter().any(|prefix| rest.starts_with(prefix)))
-                || rest.len() <= names::MAX_WORD && key_formats::known(rest).is_some()
+                || rest.len() <= names::MAX_WORD && key_formats::key_kind(rest).is_some()
         },
     )
 }

@@ -37,19 +37,19 @@ pub(crate) async fn fleet(args: FleetArgs, out: &mut dyn Write) -> Result<u8, Fa
             let _ = writeln!(style::stderr(), "agentsh: {text}");
         }),
     });
-    let server = server.await.map_err(failed)?;
+    let server = server.await.map_err(serve_failure)?;
     let mut beside = Router::new();
     if let Some(registers) = args.registry {
         beside = fleet_registry::mounted(database, registers, args.answer_within, server.gate()).await?;
     }
     writeln!(out, "listening on {}://{}", server.scheme(), server.address())?;
     out.flush()?;
-    let place = CommandContext::here()
+    let place = CommandContext::from_environment()
         .map_err(|error| Failure::Failed(format!("cannot find the current directory: {error}")))?;
     let is_secure = server.scheme() == "https" || behind_proxy;
     let answers = server.answers().merge(beside.clone());
     let pages = pages::router(answers, place, is_secure, (identity, server.gate()));
-    server.run(beside.merge(pages), stop::asked()?).await.map_err(failed)?;
+    server.run(beside.merge(pages), stop::stop_signal()?).await.map_err(serve_failure)?;
     Ok(OK)
 }
 
@@ -62,7 +62,7 @@ pub(crate) async fn token(args: TokenArgs, out: &mut dyn Write, err: &mut dyn Wr
     let database = fleets(&args.database)?;
     let asked = args.request();
     let made = tokio::task::spawn_blocking(move || fleet::make_token(&database, &asked)).await;
-    let made = made.map_err(failed)?.map_err(failed)?;
+    let made = made.map_err(serve_failure)?.map_err(serve_failure)?;
     args.print(&made, out, err)
 }
 
@@ -93,13 +93,13 @@ pub(crate) async fn registry(
         answer_within: days(args.answer_within),
         most_servers: args.max_open,
     });
-    let server = server.await.map_err(failed)?;
+    let server = server.await.map_err(serve_failure)?;
     if made {
         writeln!(err, "the token of the operator is in {}", path.display())?;
     }
     writeln!(out, "listening on http://{}", server.address())?;
     out.flush()?;
-    server.run(stop::asked()?).await.map_err(failed)?;
+    server.run(stop::stop_signal()?).await.map_err(serve_failure)?;
     Ok(OK)
 }
 
@@ -119,6 +119,6 @@ fn folder(name: &str) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-fn failed(error: impl std::fmt::Display) -> Failure {
+fn serve_failure(error: impl std::fmt::Display) -> Failure {
     Failure::Failed(error.to_string())
 }

@@ -29,7 +29,7 @@ impl PinStore {
                 let mut query = Query::new("SELECT * FROM digest_cache WHERE (dev, ino) IN (VALUES ");
                 for (at, file) in part.iter().enumerate() {
                     query.push(if at == 0 { "(" } else { ", (" });
-                    query.bind(signed(file.dev)).push(", ").bind(signed(file.ino)).push(")");
+                    query.bind(as_signed(file.dev)).push(", ").bind(as_signed(file.ino)).push(")");
                 }
                 query.push(")");
                 known.extend(query.rows(connection, entry).map_err(sql)?.into_iter().flatten());
@@ -72,7 +72,7 @@ fn write(connection: &mut Connection, files: &[(FileKey, [u8; 32])]) -> rusqlite
          VALUES ($1, $2, $3, $4, $5, $6)",
     )?;
     for (file, digest) in files {
-        let (dev, ino, size) = (signed(file.dev), signed(file.ino), signed(file.size));
+        let (dev, ino, size) = (as_signed(file.dev), as_signed(file.ino), as_signed(file.size));
         insert.execute(params![dev, ino, size, file.mtime_ns, file.ctime_ns, digest])?;
     }
     drop(insert);
@@ -95,7 +95,7 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Option<(FileKey, [u8; 32])>> {
 }
 
 /// SQLite has signed integers only; the bits stay.
-fn signed(number: u64) -> i64 {
+fn as_signed(number: u64) -> i64 {
     number.cast_signed()
 }
 

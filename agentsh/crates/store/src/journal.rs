@@ -10,13 +10,13 @@ use tokio::sync::{Notify, oneshot};
 
 use super::tap::{Subscription, Tap};
 use super::writer::{Pending, Writer};
-use super::{Event, StoreError, Summary, bound};
+use super::{Event, StoreError, Summary, text_limits};
 use crate::types::SessionId;
 
 /// An event is on its way to the disk at latest this long after [`Journal::record`].
 const FLUSH_AFTER: Duration = Duration::from_millis(50);
 
-/// Like [`FLUSH_AFTER`], after [`Journal::gather`].
+/// Like [`FLUSH_AFTER`], after [`Journal::start_collecting`].
 const GATHER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The writer does not wait longer once this many events are queued.
@@ -139,7 +139,7 @@ impl Journal {
 
     /// Runs `work` on the thread of the journal, after the events of the next batch. It is dropped where that thread
     /// has ended.
-    pub(crate) fn also(&self, work: Work) {
+    pub(crate) fn run_after_batch(&self, work: Work) {
         let mut state = self.shared().state();
         if state.finished.is_none() {
             let is_first = state.batch.is_empty();
@@ -167,7 +167,7 @@ impl Journal {
     }
 
     /// Collects events until [`Journal::flush_now`], until a caller waits for one, or for two seconds.
-    pub fn gather(&self) {
+    pub fn start_collecting(&self) {
         self.shared().state().gathers = true;
     }
 
@@ -256,7 +256,7 @@ impl Shared {
         waiter: Option<oneshot::Sender<Result<(), StoreError>>>,
     ) -> Result<(), StoreError> {
         let time = Timestamp::now();
-        let body = match bound::encode(event) {
+        let body = match text_limits::encode(event) {
             Ok(body) => body,
             Err(error) => return Err(self.fail(&format!("cannot write an event as JSON: {error}"))),
         };
@@ -352,11 +352,11 @@ fn write_until_closed(mut writer: Writer, shared: &Shared) {
     loop {
         let (Batch { events, others, waiters }, last) = shared.take();
         if !events.is_empty() && result.is_ok() {
-            let before = writer.written();
+            let before = writer.written_count();
             // Closing brings all of it to the disk.
             result = writer.append(&events, !waiters.is_empty() && !last);
             match &result {
-                Ok(()) => shared.tap.tell(before, events),
+                Ok(()) => shared.tap.publish(before, events),
                 Err(error) => drop(shared.fail(&error.to_string())),
             }
         }
@@ -365,7 +365,7 @@ fn write_until_closed(mut writer: Writer, shared: &Shared) {
             finish(writer, shared, result, waiters);
             return;
         }
-        tell(waiters, &result);
+        notify_waiters(waiters, &result);
     }
 }
 
@@ -381,11 +381,11 @@ fn finish(
         state.finished = Some(result.clone());
         std::mem::take(&mut state.batch)
     };
-    tell(waiters, &result);
-    tell(late.waiters, &result);
+    notify_waiters(waiters, &result);
+    notify_waiters(late.waiters, &result);
 }
 
-fn tell(waiters: Vec<oneshot::Sender<Result<(), StoreError>>>, result: &Result<(), StoreError>) {
+fn notify_waiters(waiters: Vec<oneshot::Sender<Result<(), StoreError>>>, result: &Result<(), StoreError>) {
     for waiter in waiters {
         // A waiter that is gone does not need the answer.
         let _ = waiter.send(result.clone());

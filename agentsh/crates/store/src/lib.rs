@@ -5,7 +5,6 @@
 use agentsh_base::types;
 pub use agentsh_base::{escape, shown_time};
 
-mod bound;
 mod chain;
 mod database;
 mod digests;
@@ -32,6 +31,7 @@ pub mod taint;
 pub mod tap;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod text_limits;
 pub mod verify;
 pub mod words;
 mod writer;

@@ -141,7 +141,9 @@ impl PinStore {
             let found = pin_rows::candidates(open, Some(&server), Some(&scope))?;
             let candidate =
                 found.into_iter().next().ok_or_else(|| StoreError::NoCandidate(server.clone()))?;
-            if let Some(asked) = digest.filter(|asked| plain(asked) != plain(&candidate.state.digest)) {
+            if let Some(asked) =
+                digest.filter(|asked| without_algorithm(asked) != without_algorithm(&candidate.state.digest))
+            {
                 return Err(StoreError::OtherDigest { server, found: candidate.state.digest, asked });
             }
             let pin = Pin {
@@ -169,7 +171,7 @@ impl PinStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn text(&self, hash: &str) -> Result<Option<String>, StoreError> {
-        let hash = plain(hash).to_owned();
+        let hash = without_algorithm(hash).to_owned();
         self.ask(move |open| pin_rows::text(open, &hash)).await
     }
 
@@ -204,23 +206,24 @@ impl PinStore {
     }
 }
 
-fn plain(digest: &str) -> &str {
+fn without_algorithm(digest: &str) -> &str {
     digest.strip_prefix("sha256:").unwrap_or(digest)
 }
 
 fn storable(state: &PinState, texts: &Texts) -> Vec<(String, Vec<u8>)> {
-    let named: std::collections::BTreeSet<&str> = state.manifest.values().map(|hash| plain(hash)).collect();
+    let named: std::collections::BTreeSet<&str> =
+        state.manifest.values().map(|hash| without_algorithm(hash)).collect();
     let mut room = MAX_TEXTS_BYTES;
     let mut kept = Vec::new();
     for (hash, content) in texts {
         let fits = content.len() <= MAX_TEXT_BYTES.min(room);
         if fits
-            && named.contains(plain(hash))
+            && named.contains(without_algorithm(hash))
             && std::str::from_utf8(content).is_ok()
-            && is_hash(content, plain(hash))
+            && is_hash(content, without_algorithm(hash))
         {
             room -= content.len();
-            kept.push((plain(hash).to_owned(), content.clone()));
+            kept.push((without_algorithm(hash).to_owned(), content.clone()));
         }
     }
     kept

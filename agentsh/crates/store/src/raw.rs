@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use serde::Deserialize;
 
-use super::bound::MAX_BODY_BYTES;
 use super::chain;
 use super::database::{self, Offloaded};
+use super::text_limits::MAX_BODY_BYTES;
 use super::writer::{self, INSERT};
 use super::{Event, Reader, StoreError};
 use crate::types::SessionId;
@@ -58,7 +58,7 @@ impl Raw {
 
     /// None: the body is not an event.
     #[must_use]
-    pub fn facts(&self) -> Option<IndexedFields> {
+    pub fn indexed_fields(&self) -> Option<IndexedFields> {
         serde_json::from_str(&self.body).ok()
     }
 }
@@ -143,13 +143,13 @@ impl Reader {
     ///
     /// # Errors
     /// When two rows have the same place in one session.
-    pub fn holding(rows: &[Raw]) -> Result<Self, StoreError> {
+    pub fn from_rows(rows: &[Raw]) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
         let opened = Connection::open_with_flags(":memory:", flags | OpenFlags::SQLITE_OPEN_NO_MUTEX);
         let mut connection = opened.map_err(|error| StoreError::sql("opening a copy", &error))?;
         database::migrate(&mut connection, std::path::Path::new(":memory:"))?;
         fill(&mut connection, rows)?;
-        Ok(Self::over(Offloaded::new(connection)))
+        Ok(Self::from_connection(Offloaded::new(connection)))
     }
 }
 
@@ -210,11 +210,11 @@ mod tests {
         let mut prev = FIRST_LINK;
         for row in &rows {
             assert_eq!(row.hash_behind(&prev), row.hash);
-            assert!(row.facts().is_some());
+            assert!(row.indexed_fields().is_some());
             prev = row.hash;
         }
         assert_eq!(journal.hash_at(3).await.unwrap(), Some(rows[2].hash));
-        let mut copy = Reader::holding(&rows).unwrap();
+        let mut copy = Reader::from_rows(&rows).unwrap();
         let all = EventFilter::default();
         assert_eq!(copy.calls(&all).await.unwrap(), journal.calls(&all).await.unwrap());
         assert_eq!(copy.summary(session(2)).await.unwrap(), journal.summary(session(2)).await.unwrap());

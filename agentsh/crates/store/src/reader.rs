@@ -30,7 +30,7 @@ impl Reader {
         Ok(opened.map(|connection| Self { connection: Offloaded::new(connection) }))
     }
 
-    pub(super) fn over(connection: Offloaded) -> Self {
+    pub(super) fn from_connection(connection: Offloaded) -> Self {
         Self { connection }
     }
 

@@ -35,12 +35,12 @@ const WINDOW: usize = 7392;
 /// The work is bounded too, whatever the size of `value`.
 #[must_use]
 pub fn redact(value: &Value) -> Value {
-    within(value, STORED)
+    redact_with_limits(value, STORED)
 }
 
 /// Like [`redact`], with other limits.
 #[must_use]
-pub fn within(value: &Value, bounds: RedactionLimits) -> Value {
+pub fn redact_with_limits(value: &Value, bounds: RedactionLimits) -> Value {
     let mut room = RemainingBudget { left: bounds.bytes, chars: bounds.chars };
     part(value, None, 0, &mut room).unwrap_or_else(|| Value::String("[left out]".to_owned()))
 }
@@ -48,16 +48,16 @@ pub fn within(value: &Value, bounds: RedactionLimits) -> Value {
 /// Command-line arguments: as text, and what follows `--token` or the like is a secret too.
 #[must_use]
 pub fn arguments(arguments: &[String]) -> Vec<String> {
-    words(arguments, text)
+    redact_arguments(arguments, text)
 }
 
 /// Like [`arguments`], without limits.
 #[must_use]
 pub fn command(arguments: &[String]) -> Vec<String> {
-    words(arguments, whole)
+    redact_arguments(arguments, redact_text)
 }
 
-fn words(arguments: &[String], shown: fn(&str) -> String) -> Vec<String> {
+fn redact_arguments(arguments: &[String], shown: fn(&str) -> String) -> Vec<String> {
     let mut after_secret_name = false;
     let all = arguments.iter().map(|argument| {
         let secret = after_secret_name && !argument.starts_with('-');
@@ -72,16 +72,16 @@ fn words(arguments: &[String], shown: fn(&str) -> String) -> Vec<String> {
 /// One string: secrets replaced, at most 200 characters, then the number of omitted bytes.
 #[must_use]
 pub fn text(text: &str) -> String {
-    cut(text, MAX_CHARS)
+    truncate(text, MAX_CHARS)
 }
 
 /// One string with its secrets replaced, in full.
 #[must_use]
-pub fn whole(text: &str) -> String {
+pub fn redact_text(text: &str) -> String {
     redact::replace(text, false)
 }
 
-fn cut(text: &str, chars: usize) -> String {
+fn truncate(text: &str, chars: usize) -> String {
     let window = &text[..text.floor_char_boundary(4 * chars + WINDOW)];
     let mut shown = redact::replace(window, window.len() < text.len());
     let cut = shown.char_indices().nth(chars).map(|(at, _)| at);
@@ -118,7 +118,7 @@ fn part(value: &Value, name: Option<&str>, depth: usize, room: &mut RemainingBud
                 scalar(format!("[number of {digits} digits]").into(), room)
             }
         }
-        Value::String(string) => scalar(cut(string, room.chars).into(), room),
+        Value::String(string) => scalar(truncate(string, room.chars).into(), room),
         Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => {
             scalar("[left out: too deep]".into(), room)
         }
@@ -288,7 +288,7 @@ mod tests {
         fn redacted_text_is_bounded(value in any_value()) {
             prop_assert!(redact(&value).to_string().len() <= MAX_BYTES);
             let wide = RedactionLimits { bytes: 2 * MAX_BYTES, chars: 1000 };
-            prop_assert!(within(&value, wide).to_string().len() <= wide.bytes);
+            prop_assert!(redact_with_limits(&value, wide).to_string().len() <= wide.bytes);
         }
 
         #[test]

@@ -17,9 +17,9 @@ mod rows;
 
 use rows::MAX_ENTRIES;
 pub use rows::{
-    Answers, Bundle, Connections, Crashes, Entries, Flowed, Forgotten, Layer, Mismatch, Process, Refusal,
-    RefusedConnection, RefusedInside, Rejected, Stripped, Timeouts, ToolCalls, Unclassified, Undelivered,
-    Warned, Withheld,
+    AdvisoryRow, Answers, Bundle, Connections, Crashes, Entries, FlowRow, Forgotten, Layer, Mismatch,
+    Process, Refusal, RefusedConnection, RefusedInside, Rejected, RemovedVariables, Timeouts, ToolCalls,
+    Unclassified, Undelivered, Withheld,
 };
 
 /// Longest text taken over from an event, in characters.
@@ -61,7 +61,7 @@ pub struct Summary {
     pub crashes: Entries<ServerId, Crashes>,
     pub timeouts: Entries<(ServerId, String), Timeouts>,
     pub undelivered: Entries<ServerId, Undelivered>,
-    pub env_stripped: Entries<Option<ServerId>, Stripped>,
+    pub env_stripped: Entries<Option<ServerId>, RemovedVariables>,
     pub connections: Entries<(Option<ServerId>, String, u16), Connections>,
     pub refused_connections: Entries<(Option<ServerId>, String, u16, String), RefusedConnection>,
     pub refused_files: Entries<(Option<ServerId>, String, String), RefusedInside>,
@@ -69,10 +69,10 @@ pub struct Summary {
     /// Guarded files whose change was refused, with the message.
     #[serde(skip)]
     pub kept_files: BTreeMap<String, String>,
-    pub advisories: Entries<(ServerId, String, String), Warned>,
+    pub advisories: Entries<(ServerId, String, String), AdvisoryRow>,
     pub unclassified: Entries<(ServerId, Action), Unclassified>,
     /// Findings in arguments.
-    pub flows: Entries<(Option<ServerId>, ServerId, Option<String>), Flowed>,
+    pub flows: Entries<(Option<ServerId>, ServerId, Option<String>), FlowRow>,
     /// Numbers of findings in servers' messages by severity, the worst first.
     pub detections: BTreeMap<std::cmp::Reverse<Severity>, u64>,
     /// Results of which copies may not be found, by server.
@@ -177,7 +177,7 @@ impl Summary {
                 }
             }
             Event::McpServerEnvFiltered { server_id, stripped_vars, .. } if !stripped_vars.is_empty() => {
-                let entry = self.env_stripped.put(server_id.clone(), lost, || Stripped {
+                let entry = self.env_stripped.put(server_id.clone(), lost, || RemovedVariables {
                     server_id: server_id.clone(),
                     names: BTreeSet::new(),
                 });
@@ -305,11 +305,11 @@ impl Summary {
                 // A finding in a call to a server names that server as its destination.
                 let host = destination.as_deref().filter(|_| source_server.is_none()).map(clip);
                 let key = (source_server.clone(), server_id.clone(), host.clone());
-                let entry = self.flows.put(key, lost, || Flowed {
+                let entry = self.flows.put(key, lost, || FlowRow {
                     from: source_server.clone(),
                     to: server_id.clone(),
                     host,
-                    ..Flowed::default()
+                    ..FlowRow::default()
                 });
                 if let Some(entry) = entry {
                     entry.detail = clip(detail);
@@ -356,7 +356,7 @@ impl Summary {
         let lost = &mut self.not_listed;
         match event {
             Event::McpAdvisory { server_id, kind, id, subject, severity, summary, fixed, action, rule } => {
-                self.advisories.put((server_id.clone(), clip(id), clip(subject)), lost, || Warned {
+                self.advisories.put((server_id.clone(), clip(id), clip(subject)), lost, || AdvisoryRow {
                     server_id: server_id.clone(),
                     kind: *kind,
                     id: clip(id),

@@ -1,11 +1,11 @@
 //! Lines of a summary, each about one event. All text is escaped.
 
 use crate::escape::line;
-use crate::summary::{Bundle, Flowed, Layer, Mismatch, Refusal};
+use crate::summary::{Bundle, FlowRow, Layer, Mismatch, Refusal};
 use crate::types::ServerId;
 
 /// A missing layer, and what protects instead.
-pub(super) fn lack(layer: &Layer) -> String {
+pub(super) fn missing_layer(layer: &Layer) -> String {
     match layer.got.as_str() {
         "" => format!("{} {}", line(&layer.layer), layer.state),
         got => format!("{} ({})", line(&layer.layer), line(got)),
@@ -95,7 +95,7 @@ pub(super) fn destinations<'a>(all: impl ExactSizeIterator<Item = (&'a str, u16)
 }
 
 /// `files -> mail`, `mail -> host.example`.
-pub(super) fn arrow(found: &Flowed) -> String {
+pub(super) fn arrow(found: &FlowRow) -> String {
     match (&found.from, &found.host) {
         (Some(from), _) => format!("{} -> {}", line(&from.0), line(&found.to.0)),
         (None, Some(host)) => format!("{} -> {}", line(&found.to.0), line(host)),
@@ -103,7 +103,7 @@ pub(super) fn arrow(found: &Flowed) -> String {
     }
 }
 
-pub(super) fn flow(found: &Flowed) -> String {
+pub(super) fn flow(found: &FlowRow) -> String {
     let mut what = Vec::new();
     match found.copies {
         0 => {}

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::escape::{line, shorten};
 use crate::summary::{Layer, RefusedConnection, Summary};
-use crate::summary_lines::{arrow, bundle, count, lack, mismatch, owner};
+use crate::summary_lines::{arrow, bundle, count, mismatch, missing_layer, owner};
 use crate::types::ServerId;
 use crate::words::{Action, BundleState};
 
@@ -71,7 +71,7 @@ impl Summary {
         let mut lines = vec![format!("agentsh: session {}: {}", self.session, parts.join(", "))];
         let mut facts: Vec<String> = Vec::new();
         facts.extend(self.refusals().into_iter().map(|text| format!("refused: {text}")));
-        facts.extend(self.withheld().into_iter().map(|text| format!("withheld: {text}")));
+        facts.extend(self.withheld_lines().into_iter().map(|text| format!("withheld: {text}")));
         facts.extend(self.refused_connections_short());
         facts.extend(self.failed_connections_short());
         facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
@@ -119,14 +119,14 @@ impl Summary {
 
     /// The layers that are weaker than requested, in words that are the same for every sandbox and run on one machine.
     #[must_use]
-    pub fn lacking(&self) -> BTreeSet<String> {
-        self.not_enforced.values().map(lack).collect()
+    pub fn weakened_layers(&self) -> BTreeSet<String> {
+        self.not_enforced.values().map(missing_layer).collect()
     }
 
     /// One line for all sandboxes with the same missing layers.
     fn layers_short(&self, told: &BTreeSet<String>) -> Vec<String> {
         let mut of_sandboxes: Vec<(String, Vec<&Layer>)> = Vec::new();
-        for layer in self.not_enforced.values().filter(|layer| !told.contains(&lack(layer))) {
+        for layer in self.not_enforced.values().filter(|layer| !told.contains(&missing_layer(layer))) {
             let who = owner(layer.server_id.as_ref());
             match of_sandboxes.iter_mut().find(|(known, _)| *known == who) {
                 Some((_, layers)) => layers.push(layer),
@@ -135,7 +135,7 @@ impl Summary {
         }
         let mut lines: Vec<(Vec<String>, Vec<String>)> = Vec::new();
         for (who, layers) in of_sandboxes {
-            let lacks: Vec<String> = layers.iter().map(|layer| lack(layer)).collect();
+            let lacks: Vec<String> = layers.iter().map(|layer| missing_layer(layer)).collect();
             match lines.iter_mut().find(|(_, known)| *known == lacks) {
                 Some((others, _)) => others.push(who),
                 None => lines.push((vec![who], lacks)),

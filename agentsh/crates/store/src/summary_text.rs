@@ -8,7 +8,7 @@ use agentsh_base::remedy::shown;
 
 use crate::escape::line;
 use crate::shown_time;
-use crate::summary::{Connections, PORTS_UNKNOWN, RefusedConnection, Summary, Warned};
+use crate::summary::{AdvisoryRow, Connections, PORTS_UNKNOWN, RefusedConnection, Summary};
 use crate::summary_lines::{
     add_to_group, bundle, command, count, destinations, flow, mismatch, owner, refusal,
 };
@@ -23,15 +23,16 @@ impl Summary {
     /// those whose emptiness says something.
     #[must_use]
     pub fn sections(&self) -> Vec<(&'static str, Vec<String>)> {
-        let mut sections = vec![("session", self.head()), ("ran", self.ran()), ("calls", self.calls())];
+        let mut sections =
+            vec![("session", self.head()), ("ran", self.process_lines()), ("calls", self.calls())];
         sections.push(("organisation's policy", self.bundles.values().map(bundle).collect()));
         sections.push(("advisories", self.advisories()));
         let refused = self.refusals().into_iter().chain(self.refused_connections());
-        let refused = refused.chain(self.refused_inside()).chain(self.withheld()).collect();
+        let refused = refused.chain(self.refused_inside()).chain(self.withheld_lines()).collect();
         sections.push(("refused", refused));
         let found = self.by_severity().map(|found| format!("{found}: {}", self.detections()));
         sections.push(("detections", found.into_iter().collect()));
-        sections.push(("data", self.flowed()));
+        sections.push(("data", self.flow_lines()));
         sections.push(("model's answers", self.answers()));
         sections.push(("connections", self.connections()));
         sections.push(("not enforced", self.not_judged()));
@@ -39,7 +40,7 @@ impl Summary {
         sections.push(("changed programs", self.mismatches.values().map(mismatch).collect()));
         sections.push(("crashes and timeouts", self.failures()));
         sections.push(("calls that reached no server", self.undelivered()));
-        sections.push(("environment not passed on", self.stripped()));
+        sections.push(("environment not passed on", self.stripped_lines()));
         sections.retain(|(title, lines)| {
             !lines.is_empty() || matches!(*title, "calls" | "refused" | "not enforced")
         });
@@ -95,7 +96,7 @@ impl Summary {
         lines
     }
 
-    fn ran(&self) -> Vec<String> {
+    fn process_lines(&self) -> Vec<String> {
         let lines = self.processes.values().map(|process| {
             let open = if self.state == "ended" { "ended with the session" } else { "running or killed" };
             let exit = process
@@ -266,7 +267,7 @@ impl Summary {
     }
 
     /// The flows, drawn as arrows, each with its position.
-    fn flowed(&self) -> Vec<String> {
+    fn flow_lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.flows.values().map(flow).collect();
         if !lines.is_empty() {
             lines.push(format!("each of them: {}", self.detections()));
@@ -301,7 +302,7 @@ impl Summary {
 
     /// The worst first.
     pub(super) fn advisories(&self) -> Vec<String> {
-        let mut all: Vec<&Warned> = self.advisories.values().collect();
+        let mut all: Vec<&AdvisoryRow> = self.advisories.values().collect();
         all.sort_by_key(|found| std::cmp::Reverse(found.severity));
         let lines = all.into_iter().map(|found| {
             let fixed = found.fixed.as_deref().map(|fixed| format!("; fixed in {}", line(fixed)));
@@ -354,7 +355,7 @@ impl Summary {
     }
 
     /// Messages to and from the model that were withheld.
-    pub(super) fn withheld(&self) -> Vec<String> {
+    pub(super) fn withheld_lines(&self) -> Vec<String> {
         let lines = self.withheld.values().map(|found| {
             let times = if found.count > 1 { format!(" {} times", found.count) } else { String::new() };
             format!("request or answer of the model{times}: {}", line(&found.reason))
@@ -437,7 +438,7 @@ impl Summary {
     }
 
     /// One line for all servers with the same missing variables.
-    fn stripped(&self) -> Vec<String> {
+    fn stripped_lines(&self) -> Vec<String> {
         let mut alike: Vec<(Vec<String>, &BTreeSet<String>)> = Vec::new();
         for entry in self.env_stripped.values() {
             let who = owner(entry.server_id.as_ref());

@@ -34,7 +34,7 @@ fn missing_layer_of_a_machine_is_reported_once() {
     let short = summary.render_short(&BTreeSet::new(), &[]);
     assert_eq!(short.matches("not fully enforced").count(), 1, "{short}");
     assert!(short.contains("not fully enforced for the agent, fs, git: "), "{short}");
-    assert_eq!(summary.render_short(&summary.lacking(), &[]).lines().count(), 1);
+    assert_eq!(summary.render_short(&summary.weakened_layers(), &[]).lines().count(), 1);
     assert!(summary.render_text(100).contains("not enforced\n  cpu limit of the agent"));
 }
 

@@ -16,7 +16,7 @@ use super::sql::Query;
 use super::{StoreError, database};
 
 const KEY: usize = 32;
-/// Maximum number of queued bytes. Beyond it results are not stored, and [`TaintStore::dropped`] counts them.
+/// Maximum number of queued bytes. Beyond it results are not stored, and [`TaintStore::dropped_count`] counts them.
 const MAX_QUEUED: usize = 16 << 20;
 
 const SCHEMA: &str = "
@@ -147,12 +147,12 @@ impl TaintStore {
 
     fn write_soon(&self) {
         let shared = Arc::clone(&self.shared);
-        self.journal.also(Box::new(move || shared.write()));
+        self.journal.run_after_batch(Box::new(move || shared.write()));
     }
 
     /// Records that were not stored because the disk was too slow or failed.
     #[must_use]
-    pub fn dropped(&self) -> u64 {
+    pub fn dropped_count(&self) -> u64 {
         self.shared.lock().dropped
     }
 
@@ -332,7 +332,7 @@ mod tests {
         assert!(aside.moved_to.exists() && !aside.reason.is_empty());
         opened.store.remember(vec![1], seconds(100));
         opened.store.flush().await.unwrap();
-        assert_eq!(opened.store.dropped(), 0);
+        assert_eq!(opened.store.dropped_count(), 0);
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Subscription {
     }
 
     /// The next message if there is one.
-    pub fn heard(&mut self) -> Option<TapMessage> {
+    pub fn try_next(&mut self) -> Option<TapMessage> {
         match self.0.try_recv() {
             Ok(told) => Some(TapMessage::Event(told)),
             Err(TryRecvError::Lagged(lost)) => Some(TapMessage::Lost(lost)),
@@ -80,7 +80,7 @@ impl Tap {
     }
 
     /// `before`: events of the session that are before these.
-    pub(crate) fn tell(&self, before: u64, events: Vec<Pending>) {
+    pub(crate) fn publish(&self, before: u64, events: Vec<Pending>) {
         let Some(sender) = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return };
         for (seq, Pending { time, body, .. }) in (before + 1..).zip(events) {
             // The subscriber is gone: nothing to do.

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::words::{Action, ExitCause, LayerState, Sender, ToolStatus};
 use super::writer::{Pending, Writer};
-use super::{Event, bound};
+use super::{Event, text_limits};
 use crate::types::{RuleRef, ServerId, SessionId};
 
 pub const START: &str = "2026-01-02T03:04:05.000006Z";
@@ -23,7 +23,7 @@ pub fn server(name: &str) -> ServerId {
 
 /// Writes `events` one second apart from [`START`] on.
 pub async fn write(state_dir: &std::path::Path, session: SessionId, events: Vec<Event>) {
-    let bodies = events.iter().map(|event| bound::encode(event).unwrap()).collect();
+    let bodies = events.iter().map(|event| text_limits::encode(event).unwrap()).collect();
     write_bodies(state_dir, session, bodies).await;
 }
 

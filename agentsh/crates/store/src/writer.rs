@@ -66,7 +66,7 @@ impl Writer {
     }
 
     /// Events of this session that are on disk.
-    pub(crate) fn written(&self) -> u64 {
+    pub(crate) fn written_count(&self) -> u64 {
         self.seq
     }
 

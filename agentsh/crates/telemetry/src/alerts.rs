@@ -30,14 +30,14 @@ impl<R: Recorder + Clone + 'static> Alerts<R> {
             loop {
                 tokio::select! {
                     heard = subscription.next() => match heard {
-                        Some(heard) => tell(&teller, &heard),
+                        Some(heard) => send_alert(&teller, &heard),
                         None => return,
                     },
                     () = stopped.notified() => break,
                 }
             }
-            while let Some(heard) = subscription.heard() {
-                tell(&teller, &heard);
+            while let Some(heard) = subscription.try_next() {
+                send_alert(&teller, &heard);
             }
         });
         Self { webhook, stop, listening }
@@ -52,7 +52,7 @@ impl<R: Recorder + Clone + 'static> Alerts<R> {
     }
 }
 
-fn tell<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &TapMessage) {
+fn send_alert<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &TapMessage) {
     let event_id = Uuid::now_v7().to_string();
     match heard {
         TapMessage::Event(told) => {
@@ -65,7 +65,7 @@ fn tell<R: Recorder + 'static>(webhook: &Webhook<R>, heard: &TapMessage) {
                 webhook.send(&event_id, alert);
             }
         }
-        TapMessage::Lost(events) => webhook.lost(&event_id, *events),
+        TapMessage::Lost(events) => webhook.report_lost(&event_id, *events),
     }
 }
 

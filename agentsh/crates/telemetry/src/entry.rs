@@ -37,7 +37,7 @@ impl Entry {
 
     /// The value of a field; None also if it is empty.
     #[must_use]
-    pub fn word(&self, name: &str) -> Option<&str> {
+    pub fn text_field(&self, name: &str) -> Option<&str> {
         let text = self.fields.get(name)?.as_str().filter(|text| !text.is_empty())?;
         Some(text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or(text))
     }
@@ -69,8 +69,8 @@ impl Entry {
 
     /// How grave it is.
     #[must_use]
-    pub fn gravity(&self) -> LogSeverity {
-        let action = self.word("action");
+    pub fn severity(&self) -> LogSeverity {
+        let action = self.text_field("action");
         let is_bad = matches!(
             self.kind.as_str(),
             "mcp_server_binary_mismatch" | "mcp_server_crashed" | "mcp_server_refused" | "alert_undelivered"
@@ -80,7 +80,7 @@ impl Entry {
             Some("alert" | "rewrite" | "ask") => LogSeverity::Warning,
             _ if is_bad => LogSeverity::Error,
             _ if self
-                .word("state")
+                .text_field("state")
                 .is_some_and(|state| matches!(state, "degraded" | "absent" | "failed")) =>
             {
                 LogSeverity::Warning

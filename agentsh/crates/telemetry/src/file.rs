@@ -24,7 +24,7 @@ impl Lines {
         Ok(Self { file, failed: None })
     }
 
-    pub fn tell(&mut self, entry: &Entry) {
+    pub fn write_entry(&mut self, entry: &Entry) {
         let line = format!("{}\n", entry.flat());
         if let Err(error) = self.file.write_all(line.as_bytes()) {
             let lost = self.failed.take().map_or(0, |(_, lost)| lost);

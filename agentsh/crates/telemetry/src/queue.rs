@@ -29,7 +29,7 @@ impl<T> Queue<T> {
         self.shrink();
     }
 
-    /// The oldest ones, at most `most`; [`Self::done`], [`Self::lost`] or [`Self::again`] has to follow.
+    /// The oldest ones, at most `most`; [`Self::done`], [`Self::count_lost`] or [`Self::put_back`] has to follow.
     pub fn take(&mut self, most: usize) -> Vec<(T, usize)> {
         let taken: Vec<_> = self.items.drain(..most.min(self.items.len())).collect();
         self.bytes -= taken.iter().map(|(_, size)| size).sum::<usize>();
@@ -41,12 +41,12 @@ impl<T> Queue<T> {
         self.on_the_way = 0;
     }
 
-    pub fn lost(&mut self) {
+    pub fn count_lost(&mut self) {
         self.dropped += std::mem::take(&mut self.on_the_way) as u64;
     }
 
     /// Puts back what was taken.
-    pub fn again(&mut self, taken: Vec<(T, usize)>) {
+    pub fn put_back(&mut self, taken: Vec<(T, usize)>) {
         self.on_the_way = 0;
         self.bytes += taken.iter().map(|(_, size)| size).sum::<usize>();
         for item in taken.into_iter().rev() {
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!((queue.len(), queue.dropped), (MAX_ITEMS, 3));
         let taken = queue.take(2);
         assert_eq!(taken, [(3, 1), (4, 1)]);
-        queue.again(taken);
+        queue.put_back(taken);
         assert_eq!((queue.len(), queue.dropped), (MAX_ITEMS, 3));
         queue.push(0, MAX_BYTES);
         assert_eq!((queue.len(), queue.dropped), (1, 3 + MAX_ITEMS as u64));

@@ -68,7 +68,7 @@ impl Subscriber {
         let work = move || {
             let notes = LocalSet::new().block_on(&runtime, async move {
                 let told = Audience::open(settings, client, session);
-                told.until(stopped, subscription).await
+                told.run_until(stopped, subscription).await
             });
             // If the session has ended in another way, nothing waits for this.
             let _ = end.send(notes);
@@ -130,7 +130,7 @@ impl Audience {
         told
     }
 
-    async fn until(
+    async fn run_until(
         mut self,
         mut stopped: oneshot::Receiver<()>,
         mut subscription: Subscription,
@@ -141,30 +141,30 @@ impl Audience {
                 biased;
                 _ = &mut stopped => break,
                 heard = subscription.next() => match heard {
-                    Some(heard) => self.tell(&heard),
+                    Some(heard) => self.export(&heard),
                     None => break,
                 },
             }
         }
-        while let Some(heard) = subscription.heard() {
-            self.tell(&heard);
+        while let Some(heard) = subscription.try_next() {
+            self.export(&heard);
         }
         self.finish().await
     }
 
-    fn tell(&mut self, heard: &TapMessage) {
+    fn export(&mut self, heard: &TapMessage) {
         let told = match heard {
             TapMessage::Event(told) => told,
             TapMessage::Lost(events) => {
                 self.lost += events;
-                self.otlp.iter().for_each(|otlp| otlp.lost(*events));
+                self.otlp.iter().for_each(|otlp| otlp.record_lost(*events));
                 return;
             }
         };
         let Some(entry) = Entry::of(told) else { return };
-        self.file.iter_mut().for_each(|file| file.tell(&entry));
-        self.syslog.iter_mut().for_each(|syslog| syslog.tell(&entry));
-        self.otlp.iter().for_each(|otlp| otlp.tell(&entry));
+        self.file.iter_mut().for_each(|file| file.write_entry(&entry));
+        self.syslog.iter_mut().for_each(|syslog| syslog.send_entry(&entry));
+        self.otlp.iter().for_each(|otlp| otlp.export_entry(&entry));
         for (hook, events) in &self.hooks {
             if events.iter().any(|pattern| glob::matches(pattern, &entry.kind)) {
                 hook.send(&format!("{}-{}", entry.session, entry.seq), entry.flat());

@@ -33,7 +33,7 @@ impl Syslog {
         Ok(Self { path: path.to_owned(), socket, host, failed: None })
     }
 
-    pub fn tell(&mut self, entry: &Entry) {
+    pub fn send_entry(&mut self, entry: &Entry) {
         let message = message(&self.host, std::process::id(), entry);
         let sent = self.socket.send(message.as_bytes()).or_else(|_| {
             // The daemon may have been restarted.
@@ -48,7 +48,7 @@ impl Syslog {
 }
 
 fn message(host: &str, pid: u32, entry: &Entry) -> String {
-    let severity = match entry.gravity() {
+    let severity = match entry.severity() {
         LogSeverity::Error => 3,
         LogSeverity::Warning => 4,
         LogSeverity::Information => 6,

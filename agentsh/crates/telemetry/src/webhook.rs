@@ -104,7 +104,7 @@ impl<R: Recorder + 'static> Webhook<R> {
     }
 
     /// Notes that `events` events were lost: an alert may have been among them.
-    pub fn lost(&self, event_id: &str, events: u64) {
+    pub fn report_lost(&self, event_id: &str, events: u64) {
         let why = format!("{events} events were recorded faster than they could be processed");
         self.inner.give_up(event_id, Value::Null, 0, &why);
     }

@@ -149,7 +149,7 @@ pub fn list(
 }
 
 /// For the end of a sentence that begins with "there".
-pub fn named(ids: &[String]) -> String {
+pub fn list_of_ids(ids: &[String]) -> String {
     const SHOWN: usize = 20;
     let more = if ids.len() > SHOWN { ", …" } else { "" };
     match ids {

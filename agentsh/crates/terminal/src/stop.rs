@@ -10,7 +10,7 @@ use crate::output::Failure;
 ///
 /// # Errors
 /// When the process cannot wait for signals.
-pub fn asked() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
+pub fn stop_signal() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
     let listen =
         |kind| signal(kind).map_err(|error| Failure::Failed(format!("cannot wait for signals: {error}")));
     let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);

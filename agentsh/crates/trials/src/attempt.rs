@@ -65,7 +65,7 @@ impl Try {
 
     /// `name: EPERM`, or `name: came through`.
     #[must_use]
-    pub fn shown(&self) -> String {
+    pub fn display_text(&self) -> String {
         format!("{}: {}", self.what, self.error.as_deref().unwrap_or("came through"))
     }
 }

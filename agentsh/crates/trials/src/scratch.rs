@@ -41,7 +41,7 @@ pub fn make(name: &str) -> io::Result<Scratch> {
 ///
 /// # Errors
 /// Those of the file system.
-pub fn plant(directory: &Path, path: &str, content: &str) -> io::Result<PathBuf> {
+pub fn write_file(directory: &Path, path: &str, content: &str) -> io::Result<PathBuf> {
     let path = directory.join(path);
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;

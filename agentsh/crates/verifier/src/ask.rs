@@ -72,7 +72,7 @@ impl RegistryVerifier for Asker {
         offered: Result<Captured, String>,
     ) -> Pin<Box<dyn Future<Output = VerificationOutcome>>> {
         let (asker, server) = (self.clone(), server.clone());
-        Box::pin(async move { asker.0.vouch(server, offered).await })
+        Box::pin(async move { asker.0.verify_server(server, offered).await })
     }
 
     fn has_seen(&self, server: &ServerId, hash: &str) -> bool {
@@ -94,7 +94,7 @@ enum AskOutcome {
 }
 
 impl Inner {
-    async fn vouch(
+    async fn verify_server(
         self: Rc<Self>,
         server: ServerId,
         offered: Result<Captured, String>,
@@ -108,7 +108,7 @@ impl Inner {
             Err(why) => {
                 let interface = Interface { name: String::new(), components: Vec::new() };
                 let none = OfferedInterface { interface, seen: BTreeSet::new() };
-                self.settle(&server, &none, InterfaceWord::Invalid, format!("it has no hash: {why}"));
+                self.store_status(&server, &none, InterfaceWord::Invalid, format!("it has no hash: {why}"));
                 return VerificationOutcome::Decided;
             }
         };
@@ -120,17 +120,22 @@ impl Inner {
             }
         };
         match self.ask(&client, &server, &offered.interface).await {
-            Ok(AskOutcome::Stands(word, what)) => self.settle(&server, &offered, word, what),
+            Ok(AskOutcome::Stands(word, what)) => self.store_status(&server, &offered, word, what),
             Ok(AskOutcome::Ask { recorded, diff, why }) => {
                 match client.request(&offered.interface, recorded.as_deref(), &diff).await {
                     Ok(Approval { id, status, .. }) if status == "rejected" => {
-                        self.settle(&server, &offered, InterfaceWord::Rejected, not_approved(id, &status));
+                        self.store_status(
+                            &server,
+                            &offered,
+                            InterfaceWord::Rejected,
+                            not_approved(id, &status),
+                        );
                     }
                     Ok(approval) => return self.wait_for(client, server, offered, &approval, &diff, &why),
-                    Err(error) => self.failed(&server, &offered, &error),
+                    Err(error) => self.record_failure(&server, &offered, &error),
                 }
             }
-            Err(error) => self.failed(&server, &offered, &error),
+            Err(error) => self.record_failure(&server, &offered, &error),
         }
         VerificationOutcome::Decided
     }
@@ -143,7 +148,7 @@ impl Inner {
         };
         let signer = Signer::of(host).map_err(|error| error.to_string())?;
         let sign = move |method: &Method, url: &Url, body: &[u8]| signer.lines(method, url, body);
-        Ok(Client::signed(http, base, Arc::new(sign)))
+        Ok(Client::with_signature(http, base, Arc::new(sign)))
     }
 
     async fn ask(
@@ -245,7 +250,7 @@ impl Inner {
             "server '{server}' waits at most {} s for a decision about its interface: {why}\n{}  `agentsh \
              registry approvals approve {} --registry {base}`, or `reject`",
             wait.as_secs(),
-            shown(diff),
+            display_text(diff),
             approval.id
         ));
         let (id, deadline) = (approval.id, Instant::now() + *wait);
@@ -260,15 +265,15 @@ impl Inner {
                 let Ok(now) = client.approval(id).await else { continue };
                 if now.name != offered.interface.name || now.hash != hash {
                     let what = format!("the registry's request {id} has changed");
-                    return self.settle(&server, &offered, InterfaceWord::Invalid, what);
+                    return self.store_status(&server, &offered, InterfaceWord::Invalid, what);
                 }
                 match now.status.as_str() {
                     "pending" => {}
                     "approved" => {
-                        return self.settle(&server, &offered, InterfaceWord::Approved, String::new());
+                        return self.store_status(&server, &offered, InterfaceWord::Approved, String::new());
                     }
                     word => {
-                        return self.settle(
+                        return self.store_status(
                             &server,
                             &offered,
                             InterfaceWord::Rejected,
@@ -278,12 +283,12 @@ impl Inner {
                 }
             }
             let what = format!("no decision about request {id} within {} s", self.settings.wait.as_secs());
-            self.settle(&server, &offered, InterfaceWord::TimedOut, what);
+            self.store_status(&server, &offered, InterfaceWord::TimedOut, what);
         }))
     }
 
     /// The registry did not answer as it should.
-    fn failed(&self, server: &ServerId, offered: &OfferedInterface, error: &ClientError) {
+    fn record_failure(&self, server: &ServerId, offered: &OfferedInterface, error: &ClientError) {
         match error {
             ClientError::Http(_) | ClientError::TimedOut => {
                 self.unreachable(server, offered, &error.to_string())
@@ -291,7 +296,7 @@ impl Inner {
             ClientError::Status { status: 500.., .. } => {
                 self.unreachable(server, offered, &error.to_string())
             }
-            _ => self.settle(server, offered, InterfaceWord::Invalid, error.to_string()),
+            _ => self.store_status(server, offered, InterfaceWord::Invalid, error.to_string()),
         }
     }
 
@@ -304,14 +309,14 @@ impl Inner {
         match self.settings.on_unreachable {
             OnUnreachable::Cached => match last() {
                 Some(last) if now.saturating_sub(last.at) < MAX_AGE.as_secs() => {
-                    self.settle(server, offered, InterfaceWord::Cached, why.to_owned());
+                    self.store_status(server, offered, InterfaceWord::Cached, why.to_owned());
                 }
                 Some(_) => {
                     let days = MAX_AGE.as_secs() / 86_400;
                     let why = format!("{why}; the registry's last answer is older than {days} days");
-                    self.settle(server, offered, InterfaceWord::Unreachable, why);
+                    self.store_status(server, offered, InterfaceWord::Unreachable, why);
                 }
-                None => self.settle(server, offered, InterfaceWord::Unreachable, why.to_owned()),
+                None => self.store_status(server, offered, InterfaceWord::Unreachable, why.to_owned()),
             },
             OnUnreachable::Warn => {
                 self.known.note(server, &offered.seen, RegistryStatus::Good);
@@ -322,13 +327,13 @@ impl Inner {
                 ));
             }
             OnUnreachable::Block => {
-                self.settle(server, offered, InterfaceWord::Unreachable, why.to_owned());
+                self.store_status(server, offered, InterfaceWord::Unreachable, why.to_owned());
             }
         }
     }
 
     /// Stores the status of a server, and reports a change to the user.
-    fn settle(&self, server: &ServerId, offered: &OfferedInterface, word: InterfaceWord, what: String) {
+    fn store_status(&self, server: &ServerId, offered: &OfferedInterface, word: InterfaceWord, what: String) {
         use InterfaceWord::{Approved, Cached, Registered as New, Rejected, Same};
         let first = what.lines().next().unwrap_or_default().to_owned();
         self.record(server, &offered.interface, word, &first);
@@ -361,7 +366,7 @@ impl Inner {
         let refused = self.settings.enforce || word == Rejected;
         let then =
             if refused { "is refused: the agent sees nothing that it offers" } else { "is not vouched for" };
-        let shown = shown(&what);
+        let shown = display_text(&what);
         let (what, diff) = shown.trim_end().split_once('\n').unwrap_or((shown.trim_end(), ""));
         let diff = if diff.is_empty() { String::new() } else { format!("\n{diff}") };
         self.record.note(&format!("server '{server}' {then}: {what} ({}){diff}", self.settings.rule));
@@ -404,7 +409,7 @@ fn not_approved(id: i64, status: &str) -> String {
 }
 
 /// The lines of a text of others, bounded.
-fn shown(text: &str) -> String {
+fn display_text(text: &str) -> String {
     let mut lines: Vec<String> =
         text.lines().take(MAX_LINES).map(|line| format!("{}\n", escape::line(line))).collect();
     if text.lines().nth(MAX_LINES).is_some() {

@@ -61,13 +61,13 @@ impl Registered {
         env: &BTreeMap<String, String>,
         state: &Path,
     ) -> Result<Self, SettingsError> {
-        let settings = Settings::of(policy, env, || agentsh_fleet::key_files::enrolled(state))?;
+        let settings = Settings::of(policy, env, || agentsh_fleet::key_files::enrolled_host(state))?;
         Ok(Self(Rc::new(Inner { settings, servers: RefCell::default() })))
     }
 
     /// No registry is asked.
     #[must_use]
-    pub fn unasked() -> Self {
+    pub fn without_registry() -> Self {
         Self(Rc::new(Inner { settings: None, servers: RefCell::default() }))
     }
 
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
     use agentsh_base::json;
-    use agentsh_guard::Seen;
+    use agentsh_guard::PrecomputedFinding;
 
     fn registered() -> Registered {
         let env = [("KIJI_SAFEGUARD_MODE", "verify"), ("KIJI_SAFEGUARD_ENFORCE", "1")];
@@ -175,7 +175,7 @@ mod tests {
         let server = server();
         let mut report = Report::default();
         let now = Duration::ZERO;
-        let (audience, caller, turn, seen) = ("", None, None, Seen::NOTHING);
+        let (audience, caller, turn, seen) = ("", None, None, PrecomputedFinding::NOTHING);
         let subject =
             Subject { server: &server, matter, audience, caller, now, turn, is_promised: false, seen };
         registered.clone().judge(&subject, &mut report);

@@ -69,7 +69,7 @@ impl Settings {
         let Some(settings) = settings.filter(|settings| settings.mode != RegistryMode::Off) else {
             return Ok(None);
         };
-        if settings.place().is_none() {
+        if settings.registry_address().is_none() {
             return Err(SettingsError::Url { name: settings.rule.to_string(), value: settings.base });
         }
         Ok(Some(settings))
@@ -97,7 +97,7 @@ impl Settings {
 
     /// Host and port of the registry.
     #[must_use]
-    pub fn place(&self) -> Option<(String, u16)> {
+    pub fn registry_address(&self) -> Option<(String, u16)> {
         let url = Url::parse(&self.base).ok()?;
         let host = url.host_str()?.trim_matches(['[', ']']).to_owned();
         Some((host, url.port_or_known_default()?))
@@ -203,7 +203,7 @@ mod tests {
             of(&[("KIJI_SAFEGUARD_ENFORCE", "TRUE"), ("KIJI_SAFEGUARD_REGISTRY", "https://r.example")]);
         let strict = strict.unwrap().unwrap();
         assert_eq!((strict.mode, strict.enforce), (RegistryMode::Auto, true));
-        assert_eq!(strict.place().unwrap(), ("r.example".to_owned(), 443));
+        assert_eq!(strict.registry_address().unwrap(), ("r.example".to_owned(), 443));
         assert!(of(&[("KIJI_SAFEGUARD_MODE", "off"), ("KIJI_SAFEGUARD_ENFORCE", "1")]).unwrap().is_none());
         let waits = of(&[("KIJI_SAFEGUARD_MODE", "approval"), ("KIJI_SAFEGUARD_APPROVAL_TIMEOUT", "0.5")]);
         assert_eq!(waits.unwrap().unwrap().wait, Duration::from_millis(500));

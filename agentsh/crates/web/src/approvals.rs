@@ -1,6 +1,6 @@
 //! Pending questions, and the forms that answer them.
 
-use crate::registry::requested;
+use crate::registry::write_requests;
 use crate::session::{list_part, part};
 use crate::{Frame, Href, Html, Requested, Row, row};
 
@@ -52,7 +52,7 @@ pub struct Approvals {
 
 #[must_use]
 pub fn approvals(frame: &Frame, approvals: &Approvals) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         if !approvals.said.is_empty() {
             html.element("div", &[("id", "said"), ("class", "answer"), ("role", "status")], |html| {
                 approvals.said.iter().for_each(|line| html.leaf("p", "", line));
@@ -66,7 +66,7 @@ pub fn approvals(frame: &Frame, approvals: &Approvals) -> String {
                 html.leaf("p", "empty", "No pending approvals.");
             } else {
                 questions(html, &frame.token, &approvals.waiting);
-                requested(html, &frame.token, &approvals.requested);
+                write_requests(html, &frame.token, &approvals.requested);
             }
         });
         list_part(
@@ -89,7 +89,7 @@ pub(crate) fn questions(html: &mut Html, token: &str, waiting: &[Question]) {
                     html.text(&format!(" on {host}"));
                 }
             });
-            one(html, question);
+            write_question(html, question);
             if question.may_answer {
                 form(html, token, question);
             }
@@ -97,7 +97,7 @@ pub(crate) fn questions(html: &mut Html, token: &str, waiting: &[Question]) {
     }
 }
 
-fn one(html: &mut Html, question: &Question) {
+fn write_question(html: &mut Html, question: &Question) {
     if !question.why.is_empty() {
         html.leaf("p", "", &question.why);
     }
@@ -135,8 +135,8 @@ fn form(html: &mut Html, token: &str, question: &Question) {
     let to = Href::to(&["approvals", &question.id]);
     let line = question.line.as_deref();
     html.element("form", &[("method", "post"), ("action", to.as_str())], |html| {
-        html.void("input", &[("type", "hidden"), ("name", "token"), ("value", token)]);
-        html.void("input", &[("type", "hidden"), ("name", "bound"), ("value", &question.bound)]);
+        html.void_element("input", &[("type", "hidden"), ("name", "token"), ("value", token)]);
+        html.void_element("input", &[("type", "hidden"), ("name", "bound"), ("value", &question.bound)]);
         html.element("div", &[("class", "answers")], |html| {
             if !question.is_withheld {
                 answer(html, question, ("once", "approve", "Approve once"));

@@ -2,7 +2,7 @@
 
 use crate::approvals::questions;
 use crate::row::rows;
-use crate::session::{list_part, listed, part, turn};
+use crate::session::{list_part, page_links, part, write_sessions};
 use crate::{Frame, Href, Html, Listed, Question, Row, Word};
 
 /// A host in the list, and what the viewer may do about it.
@@ -57,7 +57,7 @@ pub struct PersonLine {
 
 #[must_use]
 pub fn fleet_now(frame: &Frame, now: &FleetNow) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         list_part(
             html,
             ("hosts", "Hosts with problems"),
@@ -67,7 +67,7 @@ pub fn fleet_now(frame: &Frame, now: &FleetNow) -> String {
         );
         list_part(html, ("refused", "Last refusals"), "Nothing was refused.", &now.refused, rows);
         part(html, "last", "Last sessions", |html| {
-            listed(html, "Latest sessions", &now.last);
+            write_sessions(html, "Latest sessions", &now.last);
             html.element("p", &[], |html| html.link(&Href::to(&["sessions"]), "All sessions"));
         });
     })
@@ -75,7 +75,7 @@ pub fn fleet_now(frame: &Frame, now: &FleetNow) -> String {
 
 #[must_use]
 pub fn fleet_hosts(frame: &Frame, all: &[HostLine]) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         list_part(
             html,
             ("hosts", "Enrolled"),
@@ -120,7 +120,7 @@ fn hosts(html: &mut Html, token: &str, all: &[HostLine]) {
 fn button(html: &mut Html, token: &str, to: &[&str], text: &str, about: &str) {
     let to = Href::to(to);
     html.element("form", &[("method", "post"), ("action", to.as_str())], |html| {
-        html.void("input", &[("type", "hidden"), ("name", "token"), ("value", token)]);
+        html.void_element("input", &[("type", "hidden"), ("name", "token"), ("value", token)]);
         let label = format!("{text}: {about}");
         html.element("button", &[("type", "submit"), ("aria-label", &label)], |html| html.text(text));
     });
@@ -128,7 +128,7 @@ fn button(html: &mut Html, token: &str, to: &[&str], text: &str, about: &str) {
 
 #[must_use]
 pub fn fleet_servers(frame: &Frame, servers: &[ServerOfHost]) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         part(html, "servers", "On record", |html| {
             if servers.is_empty() {
                 return html.leaf("p", "empty", "No server is recorded.");
@@ -156,14 +156,14 @@ pub fn fleet_servers(frame: &Frame, servers: &[ServerOfHost]) -> String {
 /// The history of a server on all hosts, the newest first.
 #[must_use]
 pub fn fleet_server(frame: &Frame, history: &[Row], older: Option<&Href>) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         part(html, "history", "History", |html| {
             if history.is_empty() {
                 html.leaf("p", "empty", "Nothing.");
             } else {
                 rows(html, history);
             }
-            turn(html, "Pages of the history", None, older);
+            page_links(html, "Pages of the history", None, older);
         });
     })
 }
@@ -171,7 +171,7 @@ pub fn fleet_server(frame: &Frame, history: &[Row], older: Option<&Href>) -> Str
 /// The questions of sessions on all hosts.
 #[must_use]
 pub fn fleet_approvals(frame: &Frame, waiting: &[Question]) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         list_part(
             html,
             ("approvals", "Waiting for an answer"),
@@ -184,7 +184,7 @@ pub fn fleet_approvals(frame: &Frame, waiting: &[Question]) -> String {
 
 #[must_use]
 pub fn fleet_people(frame: &Frame, people: &[PersonLine]) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         part(html, "people", "Credentials", |html| {
             html.table("The newest first", &["name", "role", "signed in as", "made", "state"], |rows| {
                 for person in people {
@@ -211,7 +211,7 @@ pub fn fleet_people(frame: &Frame, people: &[PersonLine]) -> String {
 #[must_use]
 pub fn sign_in(said: Option<&str>, provider: Option<(&str, &str)>) -> String {
     let mut html = Html::new(false);
-    html.own(
+    html.trusted_markup(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
         content=\"width=device-width, initial-scale=1\"><title>Sign in - agentsh</title>\
         <link rel=\"stylesheet\" href=\"/style.css\"></head><body><main id=\"main\"><h1>agentsh</h1>",
@@ -235,9 +235,9 @@ pub fn sign_in(said: Option<&str>, provider: Option<(&str, &str)>) -> String {
             ("autocomplete", "current-password"),
             ("required", ""),
         ];
-        html.void("input", &attributes);
+        html.void_element("input", &attributes);
         html.element("button", &[("type", "submit")], |html| html.text("Sign in"));
     });
-    html.own("</main></body></html>");
+    html.trusted_markup("</main></body></html>");
     html.finish()
 }

@@ -85,7 +85,7 @@ impl Flow {
             html.leaf("p", "empty", "Nothing was sent to a server or a host.");
             return;
         }
-        let drawing = self.drawing(agent);
+        let drawing = self.make_drawing(agent);
         let region = [
             ("class", "scroll"),
             ("role", "region"),
@@ -110,7 +110,7 @@ impl Flow {
         });
     }
 
-    fn drawing<'f>(&'f self, agent: &'f str) -> Drawing<'f> {
+    fn make_drawing<'f>(&'f self, agent: &'f str) -> Drawing<'f> {
         let (columns, width) = self.columns(agent);
         let (mut boxes, mut left_out, mut used) = (Vec::new(), [0; 3], [0; 3]);
         let mut edges_of: BTreeMap<&End, usize> = BTreeMap::new();
@@ -194,8 +194,8 @@ impl Flow {
         ];
         html.element("svg", &attributes, |html| {
             let said = format!("Data flows: {}. The table below lists them.", self.edges.len());
-            html.element("title", &[("id", "flow-title")], |html| html.plain(&said));
-            html.own(
+            html.element("title", &[("id", "flow-title")], |html| html.text_only(&said));
+            html.trusted_markup(
                 "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" \
                  orient=\"auto\"><path d=\"M0 0L8 4L0 8z\"/></marker></defs>",
             );
@@ -255,7 +255,7 @@ impl Flow {
         let (x, y) = (at.0.to_string(), at.1.to_string());
         let anchor = if from_x == to_x { "start" } else { "end" };
         let attributes = [("class", "count"), ("x", x.as_str()), ("y", y.as_str()), ("text-anchor", anchor)];
-        html.element("text", &attributes, |html| html.plain(&count(edge)));
+        html.element("text", &attributes, |html| html.text_only(&count(edge)));
     }
 }
 
@@ -281,7 +281,7 @@ impl Drawing<'_> {
             ];
             html.element("rect", &place, |_| {});
             let (x, y) = ((x + 10).to_string(), (y + 20).to_string());
-            html.element("text", &[("x", x.as_str()), ("y", y.as_str())], |html| html.plain(name));
+            html.element("text", &[("x", x.as_str()), ("y", y.as_str())], |html| html.text_only(name));
         });
     }
 }

@@ -62,13 +62,13 @@ pub enum Pages {
 
 impl Frame {
     /// The whole document.
-    pub(crate) fn around(&self, body: impl FnOnce(&mut Html)) -> String {
+    pub(crate) fn document(&self, body: impl FnOnce(&mut Html)) -> String {
         let mut html = Html::new(false);
-        html.own("<!doctype html>\n");
+        html.trusted_markup("<!doctype html>\n");
         html.element("html", &[("lang", "en")], |html| {
             html.element("head", &[], |html| {
                 head(html, &self.title);
-                html.void("link", &[("rel", "stylesheet"), ("href", "/style.css")]);
+                html.void_element("link", &[("rel", "stylesheet"), ("href", "/style.css")]);
                 if self.of != Pages::Registry {
                     html.element("script", &[("src", "/live.js"), ("defer", "")], |_| {});
                 }
@@ -76,7 +76,7 @@ impl Frame {
             let newest = self.newest.map(|newest| newest.to_string());
             let live = newest.as_ref().map(|newest| [("data-newest", newest.as_str())]);
             html.element("body", live.as_ref().map_or(&[], |live| live.as_slice()), |html| {
-                html.own("<a class=\"skip\" href=\"#main\">Skip to the content</a>");
+                html.trusted_markup("<a class=\"skip\" href=\"#main\">Skip to the content</a>");
                 html.element("header", &[], |html| self.navigation(html));
                 html.element("main", &[("id", "main"), ("tabindex", "-1")], |html| {
                     html.leaf("h1", "", &self.title);
@@ -93,12 +93,12 @@ impl Frame {
 
     fn end(&self, html: &mut Html) {
         let (name, role) = match &self.of {
-            Pages::Machine => return html.own("<p>Everything here stays on this machine.</p>"),
+            Pages::Machine => return html.trusted_markup("<p>Everything here stays on this machine.</p>"),
             Pages::Registry => return,
             Pages::Fleet { name, role } => (name, role),
         };
         html.element("form", &[("method", "post"), ("action", "/sign-out")], |html| {
-            html.void("input", &[("type", "hidden"), ("name", "token"), ("value", &self.token)]);
+            html.void_element("input", &[("type", "hidden"), ("name", "token"), ("value", &self.token)]);
             html.text(&format!("Signed in as {name} ({role}). "));
             html.element("button", &[("type", "submit")], |html| html.text("Sign out"));
         });
@@ -139,17 +139,17 @@ impl Frame {
 }
 
 /// A complete document that loads no other file.
-pub(crate) fn alone(title: &str, body: impl FnOnce(&mut Html)) -> String {
+pub(crate) fn standalone_document(title: &str, body: impl FnOnce(&mut Html)) -> String {
     let mut html = Html::new(true);
-    html.own("<!doctype html>\n");
+    html.trusted_markup("<!doctype html>\n");
     html.element("html", &[("lang", "en")], |html| {
         html.element("head", &[], |html| {
-            html.own(
+            html.trusted_markup(
                 "<meta http-equiv=\"Content-Security-Policy\" \
                  content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">",
             );
             head(html, title);
-            html.element("style", &[], |html| html.own(STYLE));
+            html.element("style", &[], |html| html.trusted_markup(STYLE));
         });
         html.element("body", &[], |html| {
             html.element("main", &[("id", "main")], |html| {
@@ -162,10 +162,10 @@ pub(crate) fn alone(title: &str, body: impl FnOnce(&mut Html)) -> String {
 }
 
 fn head(html: &mut Html, title: &str) {
-    html.own(
+    html.trusted_markup(
         "<meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
     );
-    html.own("<meta name=\"color-scheme\" content=\"light dark\">");
+    html.trusted_markup("<meta name=\"color-scheme\" content=\"light dark\">");
     html.leaf("title", "", &format!("{title} - agentsh"));
 }
 
@@ -179,7 +179,7 @@ pub struct Message {
 
 #[must_use]
 pub fn message(frame: &Frame, message: &Message) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         for line in &message.lines {
             html.leaf("p", "", line);
         }
@@ -191,11 +191,13 @@ pub fn message(frame: &Frame, message: &Message) -> String {
 
 /// The answer to the one-time link: a page of our own, from which the first page is requested with the cookie.
 #[must_use]
-pub fn opened() -> String {
+pub fn opened_page() -> String {
     let mut html = Html::new(false);
-    html.own("<!doctype html>\n<html lang=\"en\"><head><meta http-equiv=\"refresh\" content=\"0;url=/\">");
+    html.trusted_markup(
+        "<!doctype html>\n<html lang=\"en\"><head><meta http-equiv=\"refresh\" content=\"0;url=/\">",
+    );
     head(&mut html, "Opened");
-    html.own(
+    html.trusted_markup(
         "</head><body><main><h1>agentsh</h1><p><a href=\"/\">Go on to the page</a></p></main></body></html>",
     );
     html.finish()

@@ -51,7 +51,7 @@ impl Html {
     }
 
     /// A void element, which has no content and no end tag.
-    pub fn void(&mut self, name: &'static str, attributes: Attributes<'_>) {
+    pub fn void_element(&mut self, name: &'static str, attributes: Attributes<'_>) {
         self.start(name, attributes);
     }
 
@@ -61,7 +61,7 @@ impl Html {
         self.element(
             name,
             attributes,
-            |html| if name == "title" { html.plain(text) } else { html.text(text) },
+            |html| if name == "title" { html.text_only(text) } else { html.text(text) },
         );
     }
 
@@ -70,18 +70,18 @@ impl Html {
     pub fn text(&mut self, text: &str) {
         let mut rest = text;
         while let Some((before, hash, after)) = split_at_hash(rest) {
-            self.shown(before, false);
+            self.write_visible(before, false);
             self.hash(hash);
             rest = after;
         }
-        self.shown(rest, false);
+        self.write_visible(rest, false);
     }
 
     /// Arbitrary text where no element is allowed: in a title, an option or a drawing.
-    pub fn plain(&mut self, text: &str) {
+    pub fn text_only(&mut self, text: &str) {
         for character in text.chars() {
             if is_unsafe(character) {
-                self.text.push_str(&spelled(character));
+                self.text.push_str(&visible_form(character));
             } else {
                 self.character(character);
             }
@@ -93,7 +93,7 @@ impl Html {
         let digits = hash.rfind(':').map_or(0, |colon| colon + 1) + SHOWN_DIGITS;
         match hash.get(..digits).filter(|short| short.len() < hash.len()) {
             Some(short) => {
-                self.element("code", &[("title", hash)], |html| html.plain(&format!("{short}\u{2026}")));
+                self.element("code", &[("title", hash)], |html| html.text_only(&format!("{short}\u{2026}")));
             }
             None => self.code(hash),
         }
@@ -101,7 +101,7 @@ impl Html {
 
     /// Like [`Html::text`], with line breaks. For the content of a `pre`.
     pub fn lines(&mut self, text: &str) {
-        self.shown(text, true);
+        self.write_visible(text, true);
     }
 
     pub fn link(&mut self, to: &Href, text: &str) {
@@ -113,11 +113,11 @@ impl Html {
 
     /// A piece of a program or a policy, on one line.
     pub fn code(&mut self, text: &str) {
-        self.element("code", &[], |html| html.shown(text, false));
+        self.element("code", &[], |html| html.write_visible(text, false));
     }
 
     /// Markup of this crate itself.
-    pub(crate) fn own(&mut self, markup: &'static str) {
+    pub(crate) fn trusted_markup(&mut self, markup: &'static str) {
         self.text.push_str(markup);
     }
 
@@ -131,7 +131,7 @@ impl Html {
             for character in value.chars() {
                 // A form has to send the value back unchanged.
                 if is_unsafe(character) && *name != "value" {
-                    self.text.push_str(&spelled(character));
+                    self.text.push_str(&visible_form(character));
                 } else {
                     self.character(character);
                 }
@@ -141,7 +141,7 @@ impl Html {
         self.text.push('>');
     }
 
-    fn shown(&mut self, text: &str, keeps_lines: bool) {
+    fn write_visible(&mut self, text: &str, keeps_lines: bool) {
         let mut unbroken = 0;
         for character in text.chars() {
             unbroken = if character == ' ' { 0 } else { unbroken + 1 };
@@ -149,7 +149,7 @@ impl Html {
                 self.text.push(character);
             } else if is_unsafe(character) || is_odd_space(character) {
                 self.text.push_str("<span class=\"unseen\">");
-                self.text.push_str(&spelled(character));
+                self.text.push_str(&visible_form(character));
                 self.text.push_str("</span>");
             } else {
                 self.character(character);
@@ -195,7 +195,7 @@ fn split_at_hash(text: &str) -> Option<(&str, &str, &str)> {
 }
 
 /// How a character is shown that could not be seen.
-fn spelled(character: char) -> String {
+fn visible_form(character: char) -> String {
     match character {
         '\n' => "\\n".to_owned(),
         '\r' => "\\r".to_owned(),
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn form_value_keeps_invisible_characters() {
         let mut html = Html::new(false);
-        html.void("input", &[("value", "a\u{200b}\"b")]);
+        html.void_element("input", &[("value", "a\u{200b}\"b")]);
         assert_eq!(html.finish(), "<input value=\"a\u{200b}&quot;b\">");
     }
 

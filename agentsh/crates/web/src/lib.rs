@@ -26,7 +26,7 @@ pub use fleet::{
     fleet_server, fleet_servers, sign_in,
 };
 pub use flow::{Edge, End, Flow};
-pub use frame::{Frame, Message, Pages, Place, message, opened};
+pub use frame::{Frame, Message, Pages, Place, message, opened_page};
 pub use href::Href;
 pub use html::Html;
 pub use now::{Now, Sessions, now, sessions};
@@ -35,9 +35,9 @@ pub use receipt::{Receipt, ReceiptTable, receipt};
 pub use registry::{
     DecisionMaker, FoundDetail, RegistrationRow, Registry, Requested, registry, registry_detail,
 };
-pub use row::{Row, Tone, Word, counted};
+pub use row::{Row, Tone, Word, merge_equal_rows};
 pub use server::{Change, Field, Offer, Server, ServerLine, Servers, ToolRow, server, servers};
-pub use session::{Layer, Listed, Process, Session, Timeline, alone, session};
+pub use session::{Layer, Listed, Process, Session, Timeline, session, standalone_page};
 
 /// The one script, as a separate file: the pages allow no other.
 pub const SCRIPT: &str = include_str!("live.js");

@@ -1,9 +1,9 @@
 //! Running sessions, pending questions and the last refusals; and the list of all sessions.
 
 use crate::approvals::questions;
-use crate::registry::requested;
+use crate::registry::write_requests;
 use crate::row::rows;
-use crate::session::{list_part, listed, part, turn};
+use crate::session::{list_part, page_links, part, write_sessions};
 use crate::{Frame, Href, Listed, Question, Requested, Row};
 
 #[derive(Clone, Debug, Default)]
@@ -18,24 +18,24 @@ pub struct Now {
 
 #[must_use]
 pub fn now(frame: &Frame, now: &Now) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         part(html, "approvals", "Waiting for your answer", |html| {
             if now.waiting.is_empty() && now.requested.is_empty() {
                 html.leaf("p", "empty", "No pending approvals.");
             }
             questions(html, &frame.token, &now.waiting);
-            requested(html, &frame.token, &now.requested);
+            write_requests(html, &frame.token, &now.requested);
         });
         list_part(
             html,
             ("running", "Running sessions"),
             "No session runs. One starts with: agentsh run -- claude",
             &now.running,
-            |html, items| listed(html, "Sessions that run", items),
+            |html, items| write_sessions(html, "Sessions that run", items),
         );
         list_part(html, ("refused", "Last refusals"), "Nothing was refused.", &now.refused, rows);
         part(html, "last", "Last sessions", |html| {
-            listed(html, "Latest sessions", &now.last);
+            write_sessions(html, "Latest sessions", &now.last);
             html.element("p", &[], |html| html.link(&Href::to(&["sessions"]), "All sessions"));
         });
     })
@@ -54,14 +54,14 @@ pub struct Sessions {
 
 #[must_use]
 pub fn sessions(frame: &Frame, sessions: &Sessions) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         if let Some(search) = &sessions.search {
             html.element("form", &[("method", "get"), ("action", "/sessions"), ("class", "ask")], |html| {
                 html.element("div", &[], |html| {
                     html.element("label", &[("for", "q")], |html| {
                         html.text("Search (id, command or project)");
                     });
-                    html.void(
+                    html.void_element(
                         "input",
                         &[("id", "q"), ("name", "q"), ("value", search), ("autocomplete", "off")],
                     );
@@ -75,8 +75,8 @@ pub fn sessions(frame: &Frame, sessions: &Sessions) -> String {
             });
         }
         list_part(html, ("sessions", "On record"), "No session.", &sessions.sessions, |html, items| {
-            listed(html, "Sessions, the newest first", items)
+            write_sessions(html, "Sessions, the newest first", items)
         });
-        turn(html, "Pages of sessions", sessions.first.as_ref(), sessions.older.as_ref());
+        page_links(html, "Pages of sessions", sessions.first.as_ref(), sessions.older.as_ref());
     })
 }

@@ -1,6 +1,6 @@
 //! The policy in force, questions about it, and what it would have done to a session.
 
-use crate::session::who;
+use crate::session::owner_link;
 use crate::{Frame, Href, Html, Word};
 
 #[derive(Clone, Debug)]
@@ -70,14 +70,14 @@ const KINDS: [(&str, &str); 6] = [
 
 #[must_use]
 pub fn policy(frame: &Frame, policy: &Policy) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         html.element("section", &[("id", "ask")], |html| {
             html.leaf("h2", "", "Ask the policy");
             ask(html, &policy.asked);
         });
         html.element("section", &[("id", "would")], |html| {
             html.leaf("h2", "", "What it would have done");
-            would(html, policy);
+            write_question_form(html, policy);
         });
         html.element("section", &[("id", "effective")], |html| {
             html.leaf("h2", "", "The policy in force");
@@ -93,7 +93,7 @@ fn ask(html: &mut Html, asked: &PolicyQuestion) {
     html.element("form", &[("method", "get"), ("action", "/policy"), ("class", "ask")], |html| {
         html.element("div", &[], |html| {
             html.element("label", &[("for", "server")], |html| html.text("Who (a server; empty: the agent)"));
-            html.void(
+            html.void_element(
                 "input",
                 &[("id", "server"), ("name", "server"), ("value", &asked.server), ("autocomplete", "off")],
             );
@@ -104,13 +104,13 @@ fn ask(html: &mut Html, asked: &PolicyQuestion) {
                 for (value, text) in KINDS {
                     let chosen = [("value", value), ("selected", "")];
                     let attributes = if asked.kind == value { chosen.as_slice() } else { &chosen[..1] };
-                    html.element("option", attributes, |html| html.plain(text));
+                    html.element("option", attributes, |html| html.text_only(text));
                 }
             });
         });
         html.element("div", &[], |html| {
             html.element("label", &[("for", "about")], |html| html.text("Target"));
-            html.void(
+            html.void_element(
                 "input",
                 &[
                     ("id", "about"),
@@ -133,13 +133,13 @@ fn ask(html: &mut Html, asked: &PolicyQuestion) {
     }
 }
 
-fn would(html: &mut Html, policy: &Policy) {
+fn write_question_form(html: &mut Html, policy: &Policy) {
     html.element("form", &[("method", "get"), ("action", "/policy"), ("class", "ask")], |html| {
         html.element("div", &[], |html| {
             html.element("label", &[("for", "session")], |html| {
                 html.text("Session (an id, its beginning, or latest)")
             });
-            html.void(
+            html.void_element(
                 "input",
                 &[("id", "session"), ("name", "session"), ("value", &policy.session), ("required", "")],
             );
@@ -155,7 +155,7 @@ fn would(html: &mut Html, policy: &Policy) {
             html.table("Then and now", &["who", "what", "times", "then", "now", "rule"], |rows| {
                 for one in list {
                     rows.row(|cells| {
-                        cells.cell(|html| who(html, one.server.as_ref(), "agent"));
+                        cells.cell(|html| owner_link(html, one.server.as_ref(), "agent"));
                         cells.text(&one.what);
                         cells.number(one.times);
                         cells.cell(|html| one.then.show(html));

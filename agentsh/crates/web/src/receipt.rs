@@ -1,6 +1,6 @@
 //! A receipt as a page: contents, what it proves and what it does not.
 
-use crate::session::facts;
+use crate::session::write_facts;
 use crate::{Frame, Href, Html};
 
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,7 @@ const DOES_NOT: [&str; 4] = [
 /// The page of a receipt.
 #[must_use]
 pub fn receipt(frame: &Frame, receipt: &Receipt) -> String {
-    frame.around(|html| body(html, receipt))
+    frame.document(|html| body(html, receipt))
 }
 
 fn body(html: &mut Html, receipt: &Receipt) {
@@ -55,7 +55,7 @@ fn body(html: &mut Html, receipt: &Receipt) {
     }
     html.element("section", &[], |html| {
         html.leaf("h2", "", "Contents");
-        facts(html, receipt.facts.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        write_facts(html, receipt.facts.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     });
     for table in &receipt.tables {
         html.element("section", &[], |html| {

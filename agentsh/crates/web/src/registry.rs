@@ -1,6 +1,6 @@
 //! Registrations: search by name, hash and tool.
 
-use crate::session::facts;
+use crate::session::write_facts;
 use crate::{Frame, Href, Html, Word};
 
 /// A registration in a list.
@@ -32,17 +32,20 @@ pub struct Registry {
 
 #[must_use]
 pub fn registry(frame: &Frame, registry: &Registry) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         html.element("section", &[("id", "requested")], |html| {
             html.leaf("h2", "", "Pending approvals");
             if registry.requested.is_empty() {
                 html.leaf("p", "empty", "No pending approvals.");
             }
-            requested(html, &frame.token, &registry.requested);
+            write_requests(html, &frame.token, &registry.requested);
         });
         html.element("form", &[("method", "get"), ("action", "/registry"), ("role", "search")], |html| {
             html.element("label", &[("for", "q")], |html| html.text("Name, hash or tool"));
-            html.void("input", &[("type", "search"), ("id", "q"), ("name", "q"), ("value", &registry.asked)]);
+            html.void_element(
+                "input",
+                &[("type", "search"), ("id", "q"), ("name", "q"), ("value", &registry.asked)],
+            );
             html.element("button", &[("type", "submit")], |html| html.text("Search"));
         });
         html.element("section", &[], |html| {
@@ -61,7 +64,7 @@ pub fn registry(frame: &Frame, registry: &Registry) -> String {
                     rows.row(|cells| {
                         cells.cell(|html| {
                             html.link(&Href::to(&["registry", &found.id.to_string()]), &found.name);
-                            beware(html, found.beware.as_deref());
+                            write_warning(html, found.beware.as_deref());
                         });
                         cells.hash(&found.hash);
                         cells.cell(|html| found.checked.show(html));
@@ -78,7 +81,7 @@ pub fn registry(frame: &Frame, registry: &Registry) -> String {
     })
 }
 
-fn beware(html: &mut Html, beware: Option<&str>) {
+fn write_warning(html: &mut Html, beware: Option<&str>) {
     if let Some(beware) = beware {
         html.text(" ");
         html.leaf("span", "word warn", beware);
@@ -111,13 +114,13 @@ pub enum DecisionMaker {
     Others,
 }
 
-pub(crate) fn requested(html: &mut Html, token: &str, all: &[Requested]) {
+pub(crate) fn write_requests(html: &mut Html, token: &str, all: &[Requested]) {
     for one in all {
         let title = format!("request-{}", one.id);
         html.element("article", &[("class", "question"), ("aria-labelledby", &title)], |html| {
             html.element("h3", &[("id", &title)], |html| {
                 html.text(&format!("The interface of '{}' changed", one.name));
-                beware(html, one.beware.as_deref());
+                write_warning(html, one.beware.as_deref());
             });
             html.element("p", &[("class", "rule")], |html| {
                 html.text(&format!("request {}, made {}, waits until {}", one.id, one.asked, one.until));
@@ -175,15 +178,15 @@ fn decision(html: &mut Html, token: &str, one: &Requested) {
                         ("autocomplete", "current-password"),
                         ("required", ""),
                     ];
-                    html.void("input", &attributes);
+                    html.void_element("input", &attributes);
                 });
             } else {
-                html.void("input", &[("type", "hidden"), ("name", "token"), ("value", token)]);
+                html.void_element("input", &[("type", "hidden"), ("name", "token"), ("value", token)]);
             }
             let id = format!("reason-{}", one.id);
             html.element("div", &[], |html| {
                 html.element("label", &[("for", &id)], |html| html.text("Reason, for the log"));
-                html.void("input", &[("type", "text"), ("id", &id), ("name", "reason")]);
+                html.void_element("input", &[("type", "text"), ("id", &id), ("name", "reason")]);
             });
         });
         html.element("div", &[("class", "answers")], |html| {
@@ -214,15 +217,15 @@ pub struct FoundDetail {
 
 #[must_use]
 pub fn registry_detail(frame: &Frame, detail: &FoundDetail) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         html.element("section", &[("aria-label", "Facts")], |html| {
             html.element("p", &[], |html| {
                 detail.found.status.show(html);
                 html.text(" ");
                 detail.found.checked.show(html);
-                beware(html, detail.found.beware.as_deref());
+                write_warning(html, detail.found.beware.as_deref());
             });
-            facts(html, detail.facts.iter().map(|(name, value)| (*name, value.as_str())));
+            write_facts(html, detail.facts.iter().map(|(name, value)| (*name, value.as_str())));
         });
         if let Some(diff) = &detail.diff {
             html.element("section", &[], |html| {

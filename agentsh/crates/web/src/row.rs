@@ -91,7 +91,7 @@ impl Row {
 
 /// Rows that are the same, as the first of them and how often: all of a list, or only neighbours where `keeps_order`.
 #[must_use]
-pub fn counted(rows: Vec<Row>, keeps_order: bool, is_same: fn(&Row, &Row) -> bool) -> Vec<Row> {
+pub fn merge_equal_rows(rows: Vec<Row>, keeps_order: bool, is_same: fn(&Row, &Row) -> bool) -> Vec<Row> {
     let mut counted: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
         let from = if keeps_order { counted.len().saturating_sub(1) } else { 0 };
@@ -113,7 +113,7 @@ pub(crate) fn rows(html: &mut Html, rows: &[Row]) {
 }
 
 /// A command, with a button that copies it.
-pub(crate) fn copied(html: &mut Html, command: &str, of_what: &str) {
+pub(crate) fn write_copyable(html: &mut Html, command: &str, of_what: &str) {
     html.code(command);
     if !html.is_alone() {
         // The script shows it where the browser can copy.
@@ -165,7 +165,7 @@ fn row(html: &mut Html, row: &Row) {
     if let Some(change) = &row.change {
         html.element("p", &[("class", "change")], |html| {
             html.text("to change it: ");
-            copied(html, change, &format!(" the change for {}", row.what));
+            write_copyable(html, change, &format!(" the change for {}", row.what));
         });
     }
     if let Some(input) = &row.input {

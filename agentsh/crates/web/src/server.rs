@@ -1,7 +1,7 @@
 //! One server: its interface, changes, calls and hosts. And the list of all servers.
 
-use crate::row::{copied, rows};
-use crate::session::{facts, list_part, part, turn};
+use crate::row::{rows, write_copyable};
+use crate::session::{list_part, page_links, part, write_facts};
 use crate::{Frame, Href, Html, Row, Word};
 
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ fn lines(html: &mut Html, servers: &[ServerLine]) {
 
 #[must_use]
 pub fn servers(frame: &Frame, servers: &Servers) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         list_part(html, ("servers", "On record"), "No server is on record.", &servers.servers, lines);
         if !servers.trees.is_empty() {
             part(html, "trees", "Skills and plugins", |html| lines(html, &servers.trees));
@@ -129,9 +129,9 @@ pub struct Server {
 
 #[must_use]
 pub fn server(frame: &Frame, server: &Server) -> String {
-    frame.around(|html| {
+    frame.document(|html| {
         html.element("section", &[("id", "facts"), ("data-live", ""), ("aria-label", "Facts")], |html| {
-            facts(html, server.facts.iter().map(|(name, value)| (*name, value.as_str())));
+            write_facts(html, server.facts.iter().map(|(name, value)| (*name, value.as_str())));
         });
         if !server.advisories.is_empty() {
             part(html, "advisories", "Advisories", |html| {
@@ -151,13 +151,13 @@ pub fn server(frame: &Frame, server: &Server) -> String {
                 server.changes.iter().for_each(|change| self::change(html, change));
             });
         }
-        part(html, "offers", "What it offers", |html| offers(html, server));
+        part(html, "offers", "What it offers", |html| write_offers(html, server));
         if !server.inventory.is_empty() {
             part(html, "inventory", "How it is used", |html| inventory(html, &server.inventory));
         }
         part(html, "network", "Network used", |html| network(html, server));
         list_part(html, ("history", "History"), "Nothing.", &server.history, rows);
-        turn(html, "Pages of the history", None, server.older.as_ref());
+        page_links(html, "Pages of the history", None, server.older.as_ref());
     })
 }
 
@@ -185,7 +185,7 @@ fn change(html: &mut Html, change: &Change) {
         }
         html.element("p", &[("class", "change")], |html| {
             html.text("to accept it: ");
-            copied(html, &change.accept, &format!(" the command that accepts {}", change.name));
+            write_copyable(html, &change.accept, &format!(" the command that accepts {}", change.name));
         });
     });
 }
@@ -199,11 +199,11 @@ pub(crate) fn diff(html: &mut Html, text: &str) {
             _ => "span",
         };
         html.element(name, &[], |html| html.text(line));
-        html.own("\n");
+        html.trusted_markup("\n");
     }
 }
 
-fn offers(html: &mut Html, server: &Server) {
+fn write_offers(html: &mut Html, server: &Server) {
     if server.offers.is_empty() {
         html.leaf("p", "empty", "No listing of it is recorded.");
         return;

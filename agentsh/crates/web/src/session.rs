@@ -1,6 +1,6 @@
 //! One session: what happened, in which order, by which rule; who sent what to whom; what ran; what was enforced.
 
-use crate::frame::alone as document;
+use crate::frame::standalone_document as document;
 use crate::row::rows;
 use crate::{Flow, Frame, Href, Html, Row, Word};
 
@@ -60,19 +60,19 @@ pub struct Session {
 /// The page of a session.
 #[must_use]
 pub fn session(frame: &Frame, session: &Session) -> String {
-    frame.around(|html| body(html, session))
+    frame.document(|html| body(html, session))
 }
 
 /// The same page as one file.
 #[must_use]
-pub fn alone(title: &str, session: &Session) -> String {
+pub fn standalone_page(title: &str, session: &Session) -> String {
     document(title, |html| body(html, session))
 }
 
 fn body(html: &mut Html, session: &Session) {
     html.element("section", &[("id", "facts"), ("data-live", ""), ("aria-label", "Facts")], |html| {
         html.element("p", &[], |html| session.state.show(html));
-        facts(html, session.facts.iter().map(|(name, value)| (*name, value.as_str())));
+        write_facts(html, session.facts.iter().map(|(name, value)| (*name, value.as_str())));
         if !html.is_alone() && session.asks_policy {
             html.element("p", &[], |html| {
                 html.link(
@@ -102,7 +102,7 @@ fn body(html: &mut Html, session: &Session) {
 }
 
 /// Names and values, without those that are empty.
-pub(crate) fn facts<'f>(html: &mut Html, facts: impl Iterator<Item = (&'f str, &'f str)>) {
+pub(crate) fn write_facts<'f>(html: &mut Html, facts: impl Iterator<Item = (&'f str, &'f str)>) {
     html.element("dl", &[("class", "facts")], |html| {
         for (name, value) in facts.filter(|(_, value)| !value.is_empty()) {
             html.element("div", &[], |html| {
@@ -156,11 +156,11 @@ fn timeline(html: &mut Html, timeline: &Timeline) {
     } else {
         rows(html, &timeline.rows);
     }
-    turn(html, "Pages of the timeline", timeline.newer.as_ref(), timeline.older.as_ref());
+    page_links(html, "Pages of the timeline", timeline.newer.as_ref(), timeline.older.as_ref());
 }
 
 /// The ways to the pages before and after.
-pub(crate) fn turn(html: &mut Html, label: &'static str, newer: Option<&Href>, older: Option<&Href>) {
+pub(crate) fn page_links(html: &mut Html, label: &'static str, newer: Option<&Href>, older: Option<&Href>) {
     if (newer.is_none() && older.is_none()) || html.is_alone() {
         return;
     }
@@ -176,7 +176,7 @@ pub(crate) fn turn(html: &mut Html, label: &'static str, newer: Option<&Href>, o
 }
 
 /// A link to the page of a server, or the agent's name.
-pub(crate) fn who(html: &mut Html, server: Option<&String>, agent: &str) {
+pub(crate) fn owner_link(html: &mut Html, server: Option<&String>, agent: &str) {
     match server {
         Some(server) => html.link(&Href::to(&["server", server]), server),
         None => html.text(agent),
@@ -191,7 +191,7 @@ fn processes(html: &mut Html, session: &Session) {
     html.table("Programs that were started", &["sandbox", "program", "started", "ended", "hash"], |rows| {
         for process in &session.processes {
             rows.row(|cells| {
-                cells.cell(|html| who(html, process.server.as_ref(), &session.agent));
+                cells.cell(|html| owner_link(html, process.server.as_ref(), &session.agent));
                 cells.code(&process.program);
                 cells.number(process.starts);
                 cells.text(&process.ended);
@@ -212,7 +212,7 @@ fn layers(html: &mut Html, session: &Session) {
         |rows| {
             for layer in &session.layers {
                 rows.row(|cells| {
-                    cells.cell(|html| who(html, layer.server.as_ref(), &session.agent));
+                    cells.cell(|html| owner_link(html, layer.server.as_ref(), &session.agent));
                     cells.text(&layer.layer);
                     cells.cell(|html| layer.state.show(html));
                     cells.text(&layer.asked);
@@ -236,7 +236,7 @@ pub struct Listed {
 }
 
 /// Sessions as a table.
-pub(crate) fn listed(html: &mut Html, caption: &str, sessions: &[Listed]) {
+pub(crate) fn write_sessions(html: &mut Html, caption: &str, sessions: &[Listed]) {
     html.table(caption, &["session", "state", "what", "project", "events"], |rows| {
         for session in sessions {
             rows.row(|cells| {

@@ -45,13 +45,14 @@ pub(super) fn names_of(here: &AdvisoryContext, source: &str) -> Result<Vec<Strin
 }
 
 /// A file of a source as it is; a download is first written to disk, in a place private to this user.
-pub(super) async fn opened(here: &AdvisoryContext, name: &str) -> Result<File, String> {
+pub(super) async fn open_source(here: &AdvisoryContext, name: &str) -> Result<File, String> {
     if !is_url(name) {
         let file = File::open(at(here, name)).map_err(|error| error.to_string())?;
         let length = file.metadata().map_err(|error| error.to_string())?.len();
         return if length > MAX_SOURCE { Err(too_large()) } else { Ok(file) };
     }
-    let mut answer = outgoing::asked(name, usize::try_from(MAX_SOURCE).unwrap_or(usize::MAX)).await?;
+    let mut answer =
+        outgoing::request_stream(name, usize::try_from(MAX_SOURCE).unwrap_or(usize::MAX)).await?;
     let path = here.places.data.join(format!("advisories.fetched-{}", std::process::id()));
     // A file left by a killed process with the same pid.
     let _may_be_none = std::fs::remove_file(&path);
@@ -77,7 +78,7 @@ pub(super) async fn signatures_of(here: &AdvisoryContext, name: &str) -> Result<
         true => outgoing::get(&beside, MAX_SIGNATURES).await,
         false => {
             let file = File::open(at(here, &beside)).map_err(|error| error.to_string());
-            file.and_then(|file| whole(&file, MAX_SIGNATURES as u64))
+            file.and_then(|file| read_rest(&file, MAX_SIGNATURES as u64))
         }
     };
     let bytes =
@@ -93,7 +94,7 @@ fn at(here: &AdvisoryContext, source: &str) -> PathBuf {
 }
 
 /// The rest of a file, from its current position.
-pub(super) fn whole(file: &File, max: u64) -> Result<Vec<u8>, String> {
+pub(super) fn read_rest(file: &File, max: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     file.take(max + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     match bytes.len() as u64 > max {

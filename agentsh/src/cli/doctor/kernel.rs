@@ -11,32 +11,34 @@ use agentsh_trials::doctor::layer::{Layer, State};
 use agentsh_trials::doctor::stage::Stage;
 
 const LAYER: &str = "network-ebpf";
-const ASKED: &str = "connections refused in the kernel, with the process behind them";
+const LAYER_REQUEST: &str = "connections refused in the kernel, with the process behind them";
 /// What a sandbox of this probe tries to reach by IP.
 const TRIES: u64 = 4;
 
 pub async fn examine(stage: &Stage) -> Layer {
-    if let Err(error) = ebpf::permitted() {
-        return Layer::new(LAYER, ASKED, "the userns backend instead", State::NotNeeded)
-            .because(format!("{error}; names, TLS and HTTP hosts are checked without eBPF"));
+    if let Err(error) = ebpf::check_permission() {
+        return Layer::new(LAYER, LAYER_REQUEST, "the userns backend instead", State::NotNeeded)
+            .with_reason(format!("{error}; names, TLS and HTTP hosts are checked without eBPF"));
     }
-    match refused(stage).await {
+    match count_refused(stage).await {
         Ok(refused) if refused >= TRIES => {
-            Layer::enforced(LAYER, ASKED, format!("{refused} connections refused"))
+            Layer::enforced(LAYER, LAYER_REQUEST, format!("{refused} connections refused"))
         }
-        Ok(refused) => Layer::new(LAYER, ASKED, "the userns backend instead", State::Degraded)
-            .because(format!("the programs refused {refused} of {TRIES} connections")),
-        Err(why) => Layer::new(LAYER, ASKED, "the userns backend instead", State::Degraded).because(why),
+        Ok(refused) => Layer::new(LAYER, LAYER_REQUEST, "the userns backend instead", State::Degraded)
+            .with_reason(format!("the programs refused {refused} of {TRIES} connections")),
+        Err(why) => {
+            Layer::new(LAYER, LAYER_REQUEST, "the userns backend instead", State::Degraded).with_reason(why)
+        }
     }
 }
 
 /// How many connections the programs refused to a sandbox without an entry in their maps.
-async fn refused(stage: &Stage) -> Result<u64, String> {
+async fn count_refused(stage: &Stage) -> Result<u64, String> {
     let loaded = Loaded::load().map_err(|error| error.to_string())?;
     let mut context = sandboxes::context(stage.directory()).map_err(|error| error.to_string())?;
     let (below, parent) = context
         .hierarchies
-        .below(&format!("agentsh-{}-doctor-net", std::process::id()))
+        .create_child(&format!("agentsh-{}-doctor-net", std::process::id()))
         .map_err(|error| format!("cannot create a cgroup (version 2) here: {error}"))?;
     let attached = loaded.attach(parent.as_fd()).map_err(|error| error.to_string())?;
     context.hierarchies = below;

@@ -62,7 +62,7 @@ pub async fn run(args: DoctorArgs) -> u8 {
 
 /// Inside a throw-away sandbox, or the supervisor that is to be killed.
 #[must_use]
-pub fn inside() -> u8 {
+pub fn run_inside() -> u8 {
     let words: Vec<String> = std::env::args().skip(2).collect();
     match words.as_slice() {
         [verb, facts] if verb == sandboxes::SUPERVISE => match serde_json::from_str(facts) {
@@ -81,32 +81,33 @@ async fn examine() -> Result<Vec<Layer>, String> {
     let stage = Stage::set().map_err(|error| format!("cannot prepare a place for the attempts: {error}"))?;
     let context = sandboxes::context(stage.directory()).map_err(|error| error.to_string())?;
     // As a session does; undone at the end.
-    let _settled = context.hierarchies.settle(&format!("agentsh-{}", std::process::id()));
+    let _settled = context.hierarchies.move_into_child(&format!("agentsh-{}", std::process::id()));
     let throw_away = stage.directory().join("state");
     let (ordinary, memory, pids, cpu, tampered, death, store) = tokio::join!(
-        sandboxes::ordinary(&stage, &context),
+        sandboxes::probe_ordinary_sandbox(&stage, &context),
         sandboxes::limited(&stage, &context, "memory"),
         sandboxes::limited(&stage, &context, "pids"),
         sandboxes::limited(&stage, &context, "cpu"),
-        sandboxes::tampered(&stage, &context),
+        sandboxes::probe_tampered_program(&stage, &context),
         sandboxes::parent_death(&context, &stage.facts),
         host::event_store(&context.state, &throw_away),
     );
     let agents = host::agents(&context).await;
-    let seen = stage.look();
+    let seen = stage.observe();
     let mut layers = match &ordinary {
-        Ok(probed) => judge::ordinary(&judge::read(&probed.output), &probed.enforcement, &seen),
+        Ok(probed) => judge::ordinary_layers(&judge::read(&probed.output), &probed.enforcement, &seen),
         Err(error) => not_started(error, &seen),
     };
     if ordinary.is_ok() {
         layers.push(limit("memory-limit", memory, judge::memory));
         layers.push(limit("process-limit", pids, judge::pids));
         layers.push(limit("cpu-limit", cpu, judge::cpu));
-        layers.push(pinned(&ordinary, tampered, &seen));
-        layers.push(death.unwrap_or_else(|error| untried("parent-death").because(error.to_string())));
+        layers.push(pinning_layer(&ordinary, tampered, &seen));
+        layers
+            .push(death.unwrap_or_else(|error| untried_layer("parent-death").with_reason(error.to_string())));
     } else {
         let rest = ["memory-limit", "process-limit", "cpu-limit", "pinned-execution", "parent-death"];
-        layers.extend(rest.map(|layer| untried(layer).because(NO_SANDBOX)));
+        layers.extend(rest.map(|layer| untried_layer(layer).with_reason(NO_SANDBOX)));
     }
     layers.push(store);
     layers.extend(host::below_windows());
@@ -119,19 +120,21 @@ async fn examine() -> Result<Vec<Layer>, String> {
 fn limit(layer: &str, probed: Result<Probed, ProbeError>, judge: impl Fn(&Probed) -> Layer) -> Layer {
     match probed {
         Ok(probed) => judge(&probed),
-        Err(error) => untried(layer).because(error.to_string()),
+        Err(error) => untried_layer(layer).with_reason(error.to_string()),
     }
 }
 
-fn pinned(
+fn pinning_layer(
     ordinary: &Result<Probed, ProbeError>,
     tampered: std::io::Result<Option<String>>,
     seen: &Host,
 ) -> Layer {
     match (ordinary, tampered) {
-        (Ok(probed), Ok(tampered)) => judge::pinned(&judge::read(&probed.output), tampered.as_deref(), seen),
-        (Err(error), _) => untried("pinned-execution").because(error.to_string()),
-        (_, Err(error)) => untried("pinned-execution").because(error.to_string()),
+        (Ok(probed), Ok(tampered)) => {
+            judge::pinning_layer(&judge::read(&probed.output), tampered.as_deref(), seen)
+        }
+        (Err(error), _) => untried_layer("pinned-execution").with_reason(error.to_string()),
+        (_, Err(error)) => untried_layer("pinned-execution").with_reason(error.to_string()),
     }
 }
 
@@ -140,19 +143,19 @@ fn not_started(error: &ProbeError, seen: &Host) -> Vec<Layer> {
     let message = error.to_string();
     let at_birth = ["clone3", "uid_map", "gid_map", "setgroups"].iter().any(|step| message.contains(step));
     let culprit = if at_birth { "user-namespace" } else { "mount-tree" };
-    let mut layers = judge::ordinary(&judge::Answers::new(), &[], seen);
+    let mut layers = judge::ordinary_layers(&judge::Answers::new(), &[], seen);
     for layer in &mut layers {
         if layer.state == State::NotNeeded {
             continue;
         }
-        let blank = untried(&layer.layer);
+        let blank = untried_layer(&layer.layer);
         let why = if layer.layer == culprit { message.clone() } else { NO_SANDBOX.to_owned() };
         let remedy = if layer.layer == culprit { host::explain(&message) } else { String::new() };
-        *layer = Layer { asked: std::mem::take(&mut layer.asked), ..blank }.because(why).remedy(remedy);
+        *layer = Layer { asked: std::mem::take(&mut layer.asked), ..blank }.with_reason(why).remedy(remedy);
     }
     layers
 }
 
-fn untried(layer: &str) -> Layer {
+fn untried_layer(layer: &str) -> Layer {
     Layer::new(layer, "", "not tried", State::Absent)
 }

@@ -49,7 +49,7 @@ const START_LIMIT: Duration = Duration::from_millis(2000);
 ///
 /// # Errors
 /// When it cannot be started.
-pub async fn ordinary(stage: &Stage, context: &Context) -> Result<Probed, ProbeError> {
+pub async fn probe_ordinary_sandbox(stage: &Stage, context: &Context) -> Result<Probed, ProbeError> {
     let sealed = sealed::seal(File::open(&stage.facts.pinned)?.as_fd(), PINNED.len() as u64)?;
     // Too late: the sandbox must show the bytes that were checked.
     attempt::append(&stage.facts.pinned, "and more\n").map_err(io::Error::from)?;
@@ -85,9 +85,9 @@ pub async fn limited(stage: &Stage, context: &Context, name: &str) -> Result<Pro
 ///
 /// # Errors
 /// When the attempt itself cannot be made.
-pub async fn tampered(stage: &Stage, context: &Context) -> io::Result<Option<String>> {
+pub async fn probe_tampered_program(stage: &Stage, context: &Context) -> io::Result<Option<String>> {
     let name = "tampered";
-    let path = stage.plant(name, PINNED)?;
+    let path = stage.write_file(name, PINNED)?;
     let bytes = PinnedBytes::InPlace(file_key(File::open(&path)?.as_fd())?);
     let file = PinnedFile { path: path.clone(), bytes, executable: false };
     // Into the same file: a new one under the same name would not even be the checked one.
@@ -130,15 +130,17 @@ pub async fn parent_death(context: &Context, facts: &ProbeFacts) -> io::Result<L
     supervisor.kill()?;
     supervisor.wait()?;
     // Every process below the supervisor has the write end, and no other process.
-    let gone = probe::gone(held, DEATH_LIMIT).await;
+    let gone = probe::wait_until_closed(held, DEATH_LIMIT).await;
     // A process leaves its control group a little after it has closed its files.
     let deadline = Instant::now() + DEATH_LIMIT;
-    while cgroup::sweep(&context.hierarchies).contains(&supervisor.id()) && Instant::now() < deadline {
+    while cgroup::remove_abandoned(&context.hierarchies).contains(&supervisor.id())
+        && Instant::now() < deadline
+    {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(match (ready, gone) {
         (false, _) => Layer::new(layer, asked, "not tried", State::Absent)
-            .because("the test supervisor could not start its sandbox"),
+            .with_reason("the test supervisor could not start its sandbox"),
         (true, Some(after)) => {
             let after = after.as_secs_f64() * 1000.0;
             Layer::enforced(

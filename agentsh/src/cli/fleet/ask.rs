@@ -100,7 +100,7 @@ impl Fleet {
     }
 
     /// The answer to a question of `agentsh mcp`, with the host of each row in front.
-    pub(in crate::cli) async fn listed(
+    pub(in crate::cli) async fn list_events(
         &self,
         query: &Query,
         wide: bool,
@@ -118,7 +118,7 @@ impl Fleet {
                 let rows = self.calls(filter).await?;
                 let mut reader = reader(&rows)?;
                 (
-                    super::super::mcp_query::listed(query, wide, filter, context, &mut reader).await?,
+                    super::super::mcp_query::list_events(query, wide, filter, context, &mut reader).await?,
                     hosts_of(&rows),
                 )
             }
@@ -138,7 +138,7 @@ impl Fleet {
                 }
                 let mut reader = reader(&rows)?;
                 (
-                    super::super::mcp_query::listed(query, wide, filter, context, &mut reader).await?,
+                    super::super::mcp_query::list_events(query, wide, filter, context, &mut reader).await?,
                     hosts_of(&rows),
                 )
             }
@@ -147,7 +147,7 @@ impl Fleet {
     }
 
     /// One session with all its events, its chain followed.
-    pub async fn copied(&self, which: &str) -> Result<Copied, Failure> {
+    pub async fn copy_session(&self, which: &str) -> Result<Copied, Failure> {
         let session = self.session(which).await?;
         let names = self.names().await?;
         let mut rows: Vec<Row> = Vec::new();
@@ -165,7 +165,7 @@ impl Fleet {
                 None => break,
             }
         }
-        let raws = raws(&rows)?;
+        let raws = raw_rows(&rows)?;
         // If no event is left, all were removed.
         let events = u64::try_from(session.events).unwrap_or_default();
         let forgotten = raws.first().map_or(events, |first| first.seq.saturating_sub(1));
@@ -188,7 +188,7 @@ impl Fleet {
         Ok(Copied {
             id: id.map_err(|_| Failure::Failed("the server's answer names no session".to_owned()))?,
             host: names.get(&session.host).cloned().unwrap_or(session.host),
-            reader: Reader::holding(&raws)?,
+            reader: Reader::from_rows(&raws)?,
             state,
             problems,
             forgotten,
@@ -196,7 +196,7 @@ impl Fleet {
     }
 
     /// Ids and names of the hosts that are meant.
-    pub(in crate::cli) async fn named(&self) -> Result<BTreeMap<String, String>, Failure> {
+    pub(in crate::cli) async fn host_names(&self) -> Result<BTreeMap<String, String>, Failure> {
         let mut names = self.names().await?;
         if let Some(wanted) = &self.host {
             names.retain(|id, name| id == wanted || name == wanted);
@@ -211,7 +211,7 @@ impl Fleet {
 
     /// Events of these types that were recorded since then, as a journal; the newest ones of each, and whether there
     /// are more. A session may have begun earlier, so the beginning of each one is included.
-    pub(in crate::cli) async fn since(
+    pub(in crate::cli) async fn events_since(
         &self,
         since: jiff::Timestamp,
         kinds: &[&str],
@@ -380,7 +380,7 @@ impl Fleet {
     }
 }
 
-fn raws(rows: &[Row]) -> Result<Vec<Raw>, Failure> {
+fn raw_rows(rows: &[Row]) -> Result<Vec<Raw>, Failure> {
     let raw = |row: &Row| {
         Some(Raw {
             id: row.at.parse().ok()?,
@@ -399,7 +399,7 @@ fn raws(rows: &[Row]) -> Result<Vec<Raw>, Failure> {
 }
 
 fn reader(rows: &[Row]) -> Result<Reader, Failure> {
-    Ok(Reader::holding(&raws(rows)?)?)
+    Ok(Reader::from_rows(&raw_rows(rows)?)?)
 }
 
 /// Hosts by session; the answer lists sessions.

@@ -26,7 +26,7 @@ pub(super) async fn keep_fetching(context: &Context) {
 /// Fetches the bundle now, and returns the failure. None also if no organisation is configured, or its bundle is a
 /// file.
 pub(super) async fn fetch(context: &Context) -> Option<Failure> {
-    let place = CommandContext::here().ok()?;
+    let place = CommandContext::from_environment().ok()?;
     if !bundle::is_fetched(&place) {
         return None;
     }

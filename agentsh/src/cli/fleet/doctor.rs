@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::host::enrolled;
+use super::host::enrolled_host;
 use super::people::{FleetTarget, http};
 use agentsh_authoring::{CommandContext, bundle};
 use agentsh_fleet::key_files::{self, HostFile};
@@ -25,10 +25,10 @@ pub(super) async fn run(
     out: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let mut looks = Vec::new();
-    match enrolled(&context.state_dir) {
+    match enrolled_host(&context.state_dir) {
         Ok(file) => of_host(&file, context, &mut looks).await?,
-        Err(Failure::No(why)) => looks.push(look(true, "host", why)),
-        Err(other) => looks.push(look(false, "host", other.to_string())),
+        Err(Failure::No(why)) => looks.push(self_check(true, "host", why)),
+        Err(other) => looks.push(self_check(false, "host", other.to_string())),
     }
     if at.fleet.is_some() || key_files::login_file(&context.state_dir).exists() {
         of_server(at, context, &mut looks).await?;
@@ -45,38 +45,40 @@ pub(super) async fn run(
     Ok(status)
 }
 
-fn look(ok: bool, what: &str, detail: impl Into<String>) -> SelfCheck {
+fn self_check(ok: bool, what: &str, detail: impl Into<String>) -> SelfCheck {
     SelfCheck { ok, what: what.to_owned(), detail: detail.into() }
 }
 
 async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<SelfCheck>) -> Result<(), Failure> {
-    looks.push(look(true, "host", format!("'{}' is {} at {}", file.name, file.host, file.url)));
+    looks.push(self_check(true, "host", format!("'{}' is {} at {}", file.name, file.host, file.url)));
     let is_forwarding = key_files::lock(&context.state_dir).is_ok_and(|lock| lock.is_none());
     let forwarder = if is_forwarding {
         "a process forwards"
     } else {
         "no process forwards now; the next session, or `agentsh fleet forward`, starts one"
     };
-    looks.push(look(true, "forwarder", forwarder));
-    if let Some((is_well, said)) = CommandContext::here().ok().and_then(|place| bundle::status_line(&place)) {
-        looks.push(look(is_well, "policy", said));
+    looks.push(self_check(true, "forwarder", forwarder));
+    if let Some((is_well, said)) =
+        CommandContext::from_environment().ok().and_then(|place| bundle::status_line(&place))
+    {
+        looks.push(self_check(is_well, "policy", said));
     }
     let client = match Client::host(http()?, file) {
         Ok(client) => client,
         Err(error) => {
-            looks.push(look(false, "server", error.to_string()));
+            looks.push(self_check(false, "server", error.to_string()));
             return Ok(());
         }
     };
     let position: Position = match client.get("/v1/position").await {
         Ok(position) => position,
         Err(error) => {
-            looks.push(look(false, "server", error.to_string()));
+            looks.push(self_check(false, "server", error.to_string()));
             return Ok(());
         }
     };
     let Some(mut journal) = Reader::open(&context.state_dir).await? else {
-        looks.push(look(
+        looks.push(self_check(
             position.id == 0,
             "record",
             format!("nothing is recorded here, but the server has {} events", position.id),
@@ -88,7 +90,7 @@ async fn of_host(file: &HostFile, context: &Context, looks: &mut Vec<SelfCheck>)
     let hash = journal.hash_at(position.id).await?;
     let does_fit = position.id == 0 || hash.is_some_and(|hash| agentsh_base::hex(&hash) == position.hash);
     let lag = newest.saturating_sub(position.id);
-    looks.push(look(
+    looks.push(self_check(
         does_fit && lag < USUAL_LAG,
         "record",
         if does_fit {
@@ -114,7 +116,7 @@ fn spool(state_dir: &Path, waiting: i64) -> Option<SelfCheck> {
         taken >> 20,
         free >> 20
     );
-    Some(look(free >= MIN_FREE_BYTES, "spool", detail))
+    Some(self_check(free >= MIN_FREE_BYTES, "spool", detail))
 }
 
 async fn of_server(at: &FleetTarget, context: &Context, looks: &mut Vec<SelfCheck>) -> Result<(), Failure> {
@@ -123,7 +125,7 @@ async fn of_server(at: &FleetTarget, context: &Context, looks: &mut Vec<SelfChec
     match server {
         Ok(found) => looks.extend(found),
         Err(error) => {
-            looks.push(look(false, "server", error.to_string()));
+            looks.push(self_check(false, "server", error.to_string()));
             return Ok(());
         }
     }
@@ -133,7 +135,7 @@ async fn of_server(at: &FleetTarget, context: &Context, looks: &mut Vec<SelfChec
             let session =
                 if one.session.is_empty() { String::new() } else { format!(" session {}:", one.session) };
             let detail = format!("'{}' ({}): {}:{session} {}", host.name, host.id, one.kind, one.detail);
-            looks.push(look(false, "refused", detail));
+            looks.push(self_check(false, "refused", detail));
         }
     }
     Ok(())

@@ -87,7 +87,7 @@ pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Wri
         key: key.public(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let enrolled = Client::anyone(http()?, &args.url).post("/v1/enrol", &asked).await;
+    let enrolled = Client::anonymous(http()?, &args.url).post("/v1/enrol", &asked).await;
     let Enrolled { host } = match enrolled {
         Ok(enrolled) => enrolled,
         Err(error) => {
@@ -113,7 +113,7 @@ pub(super) async fn forward(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
-    let file = enrolled(&context.state_dir)?;
+    let file = enrolled_host(&context.state_dir)?;
     let until = match (args.once, args.until_idle) {
         (true, _) => ForwardUntil::Sent,
         (_, true) => ForwardUntil::Idle,
@@ -128,7 +128,7 @@ pub(super) async fn forward(
         return Ok(if args.once { NO } else { OK });
     };
     let client = Client::host(http()?, &file).map_err(failure)?;
-    let stop = stop::asked()?;
+    let stop = stop::stop_signal()?;
     if until == ForwardUntil::Sent
         && let Some(failure) = bundle::fetch(context).await
     {
@@ -167,7 +167,7 @@ fn go_last(is_alone: bool) {
 
 /// # Errors
 /// When this host is not enrolled.
-pub(super) fn enrolled(state_dir: &Path) -> Result<HostFile, Failure> {
+pub(super) fn enrolled_host(state_dir: &Path) -> Result<HostFile, Failure> {
     let file: Option<HostFile> = key_files::read(&key_files::host_file(state_dir)).map_err(unusable)?;
     file.filter(|file| !file.host.is_empty()).ok_or_else(|| {
         Failure::No("this host is not enrolled: `agentsh fleet enrol --url URL --token TOKEN`".to_owned())

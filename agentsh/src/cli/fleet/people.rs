@@ -106,7 +106,7 @@ impl FleetTarget {
                 escape::line(&url)
             ))
         })?;
-        Ok(Client::person(http()?, &url, credential))
+        Ok(Client::with_credential(http()?, &url, credential))
     }
 }
 
@@ -153,7 +153,7 @@ pub(super) async fn token(
 pub(super) async fn login(args: &LoginArgs, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
     let asked = Login { token: given(&args.token)? };
     let got: LoggedIn =
-        Client::anyone(http()?, &args.url).post("/v1/login", &asked).await.map_err(failure)?;
+        Client::anonymous(http()?, &args.url).post("/v1/login", &asked).await.map_err(failure)?;
     let file = LoginFile {
         url: args.url.clone(),
         name: got.name.clone(),

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{field, whole};
+use super::{field, records_as_json};
 use agentsh_guard::checks::likeness;
 use agentsh_store::{EventFilter, Reader};
 use agentsh_terminal::output::Failure;
@@ -26,7 +26,7 @@ const REFUSALS: &[&str] = &["gateway_answered", "mcp_server_refused"];
 type Alias = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
 
 /// Names of other products for events of the journal.
-const ALSO: [Alias; 21] = [
+const EVENT_ALIASES: [Alias; 21] = [
     ("output.message.replaced", &["output_message_replaced"], &[]),
     ("TOOL_SCHEMA_DRIFT", &["mcp_tool_changed"], &[]),
     ("TOOL_QUARANTINED", &["mcp_tool_call_intercepted"], &[("reason", "interface-changed")]),
@@ -56,7 +56,7 @@ const ALSO: [Alias; 21] = [
 
 /// Every name that is no type of the journal, with the types that hold its events.
 pub fn names() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
-    NAMES.into_iter().chain(ALSO.map(|(name, kinds, _)| (name, kinds)))
+    NAMES.into_iter().chain(EVENT_ALIASES.map(|(name, kinds, _)| (name, kinds)))
 }
 
 /// Types of the journal for a type that only the page has.
@@ -64,9 +64,11 @@ pub fn held_in(name: &str) -> Option<&'static [&'static str]> {
     names().find(|(known, _)| *known == name).map(|(_, kinds)| kinds)
 }
 
-/// Whether an event is one that has the name in [`ALSO`].
+/// Whether an event is one that has the name in [`EVENT_ALIASES`].
 fn is_also(name: &str, event: &Value) -> bool {
-    let Some((_, kinds, parts)) = ALSO.iter().find(|(known, ..)| *known == name) else { return false };
+    let Some((_, kinds, parts)) = EVENT_ALIASES.iter().find(|(known, ..)| *known == name) else {
+        return false;
+    };
     let has_code = |part: &&str| field(event, part).replace('-', "_").eq_ignore_ascii_case(name);
     let is_refused = || ["code", "reason"].iter().any(has_code);
     let holds =
@@ -89,7 +91,9 @@ const SHARED: [&str; 7] = [
 pub async fn events(filter: &EventFilter, reader: &mut Reader) -> Result<Option<Vec<Value>>, Failure> {
     let Some(name) = filter.kind.as_deref() else { return Ok(None) };
     if SHARED.contains(&name) {
-        let found = whole(&reader.events(filter).await?).into_iter().map(|event| spelled(&event));
+        let found = records_as_json(&reader.events(filter).await?)
+            .into_iter()
+            .map(|event| with_documented_names(&event));
         return Ok(Some(found.collect()));
     }
     let Some((name, kinds)) = names().find(|(known, _)| *known == name) else { return Ok(None) };
@@ -97,10 +101,12 @@ pub async fn events(filter: &EventFilter, reader: &mut Reader) -> Result<Option<
     for kind in kinds {
         let filter =
             EventFilter { kind: Some((*kind).to_owned()), limit: u64::from(u32::MAX), ..filter.clone() };
-        found.extend(whole(&reader.events(&filter).await?).into_iter().filter(|event| match name {
-            POISONING => is_poisoned(event),
-            _ => of_kind(event) == Some(name) || is_also(name, event),
-        }));
+        found.extend(records_as_json(&reader.events(&filter).await?).into_iter().filter(
+            |event| match name {
+                POISONING => is_poisoned(event),
+                _ => of_kind(event) == Some(name) || is_also(name, event),
+            },
+        ));
     }
     found.sort_by_key(|event| (field(event, "time"), event.get("seq").and_then(Value::as_u64)));
     let mut events: Vec<Value> = Vec::new();
@@ -150,7 +156,7 @@ fn is_poisoned(event: &Value) -> bool {
 }
 
 fn as_documented(name: &str, event: &Value) -> Value {
-    let mut event = spelled(event);
+    let mut event = with_documented_names(event);
     let text = |name: &str| field(&event, name);
     let other = json!({"serverID": text("other_server"), "toolName": text("other_tool")});
     let related: Vec<Value> = std::iter::once(other).filter(|_| !text("other_server").is_empty()).collect();
@@ -194,7 +200,7 @@ fn detection(event: &Value) -> Value {
 }
 
 /// With each field once more as the page spells it: `serverID`, `toolHash`.
-fn spelled(event: &Value) -> Value {
+fn with_documented_names(event: &Value) -> Value {
     let mut fields: Map<String, Value> = event.as_object().cloned().unwrap_or_default();
     for (name, value) in event.as_object().into_iter().flatten() {
         let camel = match name.as_str() {

@@ -57,14 +57,14 @@ impl Filter {
         now: Timestamp,
         reader: Option<&mut Reader>,
     ) -> Result<EventFilter, Failure> {
-        self.fits(query)?;
+        self.check_options(query)?;
         let actions: &[&str] = match query {
             Query::Calls(_) => &["allow", "alert", "block", "undelivered"],
             _ => &["allow", "alert", "block"],
         };
         one_of("--action", self.action.as_deref(), actions)?;
         one_of("--severity", self.severity.as_deref(), &SEVERITIES)?;
-        let since = self.since.as_deref().map(|text| since(text, now)).transpose()?;
+        let since = self.since.as_deref().map(|text| parse_since(text, now)).transpose()?;
         let mut session = None;
         match reader {
             Some(reader) => {
@@ -93,7 +93,7 @@ impl Filter {
     }
 
     /// Refuses options that do not apply to the query: ignored ones would seem to work.
-    fn fits(&self, query: &Query) -> Result<(), Failure> {
+    fn check_options(&self, query: &Query) -> Result<(), Failure> {
         let events = ["events"].as_slice();
         let (verb, has) = match query {
             Query::Tools(_) => ("tools", [false, false, false, true]),
@@ -151,12 +151,12 @@ fn check_known_server(server: &str, ids: &[String]) -> Result<(), Failure> {
     }
     Err(Failure::No(format!(
         "no server '{server}' on record; there {}",
-        agentsh_terminal::output::named(ids)
+        agentsh_terminal::output::list_of_ids(ids)
     )))
 }
 
 /// `1h` before `now`, or a point in time.
-fn since(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
+fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
     }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn since_filter_counts_back_from_now() {
         let now: Timestamp = START.parse().unwrap();
-        assert_eq!(since("1h", now).unwrap().to_string(), "2026-01-02T02:04:05.000006Z");
-        assert_eq!(since("2d", now).unwrap().to_string(), "2025-12-31T03:04:05.000006Z");
+        assert_eq!(parse_since("1h", now).unwrap().to_string(), "2026-01-02T02:04:05.000006Z");
+        assert_eq!(parse_since("2d", now).unwrap().to_string(), "2025-12-31T03:04:05.000006Z");
     }
 }

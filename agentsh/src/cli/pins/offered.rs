@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Which;
+use super::PinSelection;
 use super::difference::unified;
 use agentsh_store::{InterfacePin, PinStore, escape};
 use agentsh_terminal::output::{Context, Failure, json};
@@ -23,12 +23,15 @@ impl Listed {
     pub fn row(&self, context: &Context) -> Vec<String> {
         let Self { pin, refused_hash } = self;
         let (hash, refused) = (context.hash(Some(&pin.hash)), context.hash(refused_hash.as_deref()));
-        let (kind, at, by) = (pin.kind.as_str(), context.time(&pin.at), super::by(pin.trusted_by));
+        let (kind, at, by) = (pin.kind.as_str(), context.time(&pin.at), super::trusted_by(pin.trusted_by));
         super::row([&pin.server_id.0, &pin.scope, kind, &pin.name, &hash, &at, by, &refused])
     }
 }
 
-pub(super) async fn listed(store: &PinStore, which: &Which) -> Result<Vec<Listed>, Failure> {
+pub(super) async fn list_interface_pins(
+    store: &PinStore,
+    which: &PinSelection,
+) -> Result<Vec<Listed>, Failure> {
     let (pins, changed) = store.interfaces(which.interface()).await?;
     let same = |pin: &InterfacePin, other: &InterfacePin| {
         (&pin.server_id, &pin.scope, pin.kind, &pin.name, &pin.audience)
@@ -44,7 +47,7 @@ pub(super) async fn listed(store: &PinStore, which: &Which) -> Result<Vec<Listed
 /// Accepts the definitions that were offered instead. False: there were none.
 pub(super) async fn trust(
     store: &PinStore,
-    which: &Which,
+    which: &PinSelection,
     is_alone: bool,
     out: &mut dyn Write,
 ) -> Result<bool, Failure> {
@@ -59,12 +62,12 @@ pub(super) async fn trust(
         return Err(Failure::No("none of its tools, prompts or resources was refused".to_owned()));
     }
     if is_alone && !trusted.is_empty() || !which.json {
-        tell(&trusted, which, out)?;
+        print_trusted(&trusted, which, out)?;
     }
     Ok(!trusted.is_empty())
 }
 
-fn tell(trusted: &[InterfacePin], which: &Which, out: &mut dyn Write) -> Result<(), Failure> {
+fn print_trusted(trusted: &[InterfacePin], which: &PinSelection, out: &mut dyn Write) -> Result<(), Failure> {
     if which.json {
         return json(out, &trusted);
     }
@@ -78,7 +81,7 @@ fn tell(trusted: &[InterfacePin], which: &Which, out: &mut dyn Write) -> Result<
 /// Accepts definitions with this hash that were offered, or pinned before a reset; other pins stay.
 pub(super) async fn trust_hash(
     store: &PinStore,
-    which: &Which,
+    which: &PinSelection,
     asked: &str,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
@@ -96,7 +99,7 @@ pub(super) async fn trust_hash(
         trusted = pins.into_iter().filter(|pin| pin.hash == asked).take(1).collect();
     }
     if !trusted.is_empty() {
-        return tell(&trusted, which, out);
+        return print_trusted(&trusted, which, out);
     }
     let known = match known.as_slice() {
         [] => "no definition of it is recorded".to_owned(),
@@ -130,7 +133,7 @@ pub(in crate::cli) struct Field {
 impl Change {
     /// # Errors
     /// When the pins cannot be read.
-    pub async fn all(store: &PinStore, which: &Which) -> Result<Vec<Self>, Failure> {
+    pub async fn all(store: &PinStore, which: &PinSelection) -> Result<Vec<Self>, Failure> {
         let (pins, changed) = store.interfaces(which.interface()).await?;
         Ok(Self::between_all(&pins, &changed))
     }
@@ -163,12 +166,12 @@ impl Change {
                 names.sort();
                 names.dedup();
                 for name in names.into_iter().filter(|name| old.get(*name) != new.get(*name)) {
-                    let diff = unified(name, &shown(old.get(name)), &shown(new.get(name)));
+                    let diff = unified(name, &display_value(old.get(name)), &display_value(new.get(name)));
                     fields.push(Field { name: name.clone(), diff });
                 }
             }
             _ => {
-                let diff = unified(&after.name, &shown(Some(&old)), &shown(Some(&new)));
+                let diff = unified(&after.name, &display_value(Some(&old)), &display_value(Some(&new)));
                 fields.push(Field { name: "text".to_owned(), diff });
             }
         }
@@ -213,7 +216,7 @@ impl Change {
 }
 
 /// A text as its lines, everything else as JSON over several lines.
-fn shown(value: Option<&Value>) -> String {
+fn display_value(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => format!("{text}\n"),

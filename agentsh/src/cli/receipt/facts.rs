@@ -104,7 +104,7 @@ impl Fold {
         // For a forwarded call only its tool is needed: parsing such rows as events would take most of the time.
         if is_of(&row.body, "mcp_tool_call_intercepted")
             && let Some(facts) =
-                row.facts().filter(|facts| !matches!(facts.action.as_deref(), Some("ask" | "block")))
+                row.indexed_fields().filter(|facts| !matches!(facts.action.as_deref(), Some("ask" | "block")))
             && let (Some(server), Some(tool)) = (facts.server_id, facts.tool_name)
         {
             self.tools.entry((server, tool)).or_default().0 += 1;

@@ -38,7 +38,7 @@ pub struct ReceiptArgs {
     #[arg(default_value = "latest")]
     session: String,
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: ReceiptContents,
     /// Also write it into the notes (refs/notes/agentsh) of its commits
     #[arg(long, requires = "output")]
     note: bool,
@@ -49,7 +49,7 @@ pub struct ReceiptArgs {
 
 /// What a receipt is to be about.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Wanted {
+pub struct ReceiptContents {
     /// A commit with the session's work; by default all commits that the session made, or else the files that
     /// `agentsh review --apply` applied
     #[arg(long, value_name = "REV")]
@@ -169,7 +169,7 @@ pub(in crate::cli) fn put(
 ///
 /// # Errors
 /// When its record is incomplete, when it has no commit and no applied file, or when the key cannot be used.
-pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<Receipt, Failure> {
+pub async fn of_session(state: &Path, session: &str, wanted: &ReceiptContents) -> Result<Receipt, Failure> {
     let mut reader = Reader::open(state).await?.ok_or(StoreError::NoSession)?;
     let session = reader.session(session).await?;
     let facts::SessionFacts { mut predicate, project, heads, left } = facts::of(&mut reader, session).await?;
@@ -177,7 +177,7 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
     let (before, after) = (heads.0.as_deref(), heads.1.as_deref());
     // If the start is unknown, all earlier commits would count as the session's.
     let mut made = match (before, after) {
-        (Some(before), Some(after)) => repository.between(before, after)?,
+        (Some(before), Some(after)) => repository.commits_between(before, after)?,
         _ => Vec::new(),
     };
     // A branch that was there already, or came from elsewhere, holds commits of others. The maker of a commit sets its date, so
@@ -190,7 +190,7 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
     predicate.unattributed = (count > 0).then_some(Unattributed { count, commits: older });
     // Older commits there were only visited.
     if let (Some(before), Some(after), false) = (before, after, left.is_empty()) {
-        let more = repository.apart(&left, [before, after])?;
+        let more = repository.commits_only_in(&left, [before, after])?;
         made.extend(more.into_iter().filter(|commit| commit.time >= started));
     }
     let (mut applied, is_waiting) = applied(state, &session.to_string(), Path::new(&project))?;
@@ -215,7 +215,7 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
         Some(rev) => {
             let named = repository.commit(rev)?;
             if !made.contains(&named) {
-                let newer = before.map(|before| repository.between(before, &named.id)).transpose()?;
+                let newer = before.map(|before| repository.commits_between(before, &named.id)).transpose()?;
                 if named.time < started || newer.is_some_and(|newer| newer.is_empty()) {
                     return Err(Failure::No(format!(
                         "commit {} was made before session {session}",
@@ -223,7 +223,7 @@ pub async fn of_session(state: &Path, session: &str, wanted: &Wanted) -> Result<
                     )));
                 }
                 // Its maker may have included only the applied changes.
-                let changed = before.and_then(|before| repository.changed(before, &named.id));
+                let changed = before.and_then(|before| repository.changed_files(before, &named.id));
                 let is_applied = |(name, hash): &(String, Option<String>)| applied.get(name) == Some(hash);
                 if !changed.is_some_and(|changed| !changed.is_empty() && changed.iter().all(is_applied)) {
                     predicate.binding = Binding::Signer;
@@ -289,7 +289,7 @@ pub(in crate::cli) fn signing_key(state: &Path, file: Option<&Path>) -> Result<S
     let text = text_of(file, MAX_KEYS_BYTES)?;
     if text.starts_with(MINISIGN) {
         let secret = SecretKey::read(&text).map_err(|error| failed(file, &error))?;
-        return SigningKey::of_pair(secret.both()).ok_or_else(|| failed(file, &KeyError::Minisign));
+        return SigningKey::of_pair(secret.key_pair()).ok_or_else(|| failed(file, &KeyError::Minisign));
     }
     SigningKey::read(&text).map_err(|error| failed(file, &error))
 }

@@ -63,18 +63,18 @@ impl Repository {
     }
 
     /// The commits after one, up to another one.
-    pub fn between(&self, before: &str, after: &str) -> Result<Vec<Commit>, Failure> {
-        self.listed(&[after, &format!("^{before}")])
+    pub fn commits_between(&self, before: &str, after: &str) -> Result<Vec<Commit>, Failure> {
+        self.list_commits(&[after, &format!("^{before}")])
     }
 
     /// The commits that `left` reaches and `from` does not. Commits of `left` that no longer exist are skipped.
-    pub fn apart(&self, left: &[String], from: [&str; 2]) -> Result<Vec<Commit>, Failure> {
+    pub fn commits_only_in(&self, left: &[String], from: [&str; 2]) -> Result<Vec<Commit>, Failure> {
         let from = from.map(|id| format!("^{id}"));
         let from = from.iter().map(String::as_str).chain(["--ignore-missing"]);
-        self.listed(&from.chain(left.iter().map(String::as_str)).collect::<Vec<_>>())
+        self.list_commits(&from.chain(left.iter().map(String::as_str)).collect::<Vec<_>>())
     }
 
-    fn listed(&self, revs: &[&str]) -> Result<Vec<Commit>, Failure> {
+    fn list_commits(&self, revs: &[&str]) -> Result<Vec<Commit>, Failure> {
         self.list(revs).ok_or_else(|| {
             let (place, revs) = (self.directory.display(), revs.join(" "));
             Failure::Failed(format!("git does not list the commits {revs} in {place}"))
@@ -96,17 +96,17 @@ impl Repository {
     }
 
     /// SHA-256 of each file that differs between two commits; None: the later one does not have it.
-    pub fn changed(&self, before: &str, commit: &str) -> Option<Vec<(String, Option<String>)>> {
-        let names = self.differing(&[before, commit])?;
+    pub fn changed_files(&self, before: &str, commit: &str) -> Option<Vec<(String, Option<String>)>> {
+        let names = self.differing_paths(&[before, commit])?;
         Some(names.into_iter().map(|name| (name.clone(), self.hash_in(commit, &name))).collect())
     }
 
     /// The files that a commit has otherwise than one of its parents.
     pub fn changed_by(&self, commit: &str) -> Option<Vec<String>> {
-        self.differing(&["--root", "-m", "--no-commit-id", commit])
+        self.differing_paths(&["--root", "-m", "--no-commit-id", commit])
     }
 
-    fn differing(&self, of: &[&str]) -> Option<Vec<String>> {
+    fn differing_paths(&self, of: &[&str]) -> Option<Vec<String>> {
         let words = [&["diff-tree", "-r", "-z", "--no-renames", "--name-only"], of, &["--"]].concat();
         let names = self.ask(&words)?;
         Some(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
@@ -124,7 +124,7 @@ impl Repository {
     /// SHA-256 of a file as it is in the working tree, or of where a link leads; None: there is none.
     pub fn hash_here(&self, name: &str) -> Option<String> {
         use std::os::unix::ffi::OsStrExt;
-        let path = self.top().join(name);
+        let path = self.top_directory().join(name);
         match path.symlink_metadata().ok()?.file_type() {
             kind if kind.is_symlink() => review::hash(path.read_link().ok()?.as_os_str().as_bytes()).ok(),
             kind if kind.is_file() => review::hash(std::fs::File::open(path).ok()?).ok(),
@@ -133,7 +133,7 @@ impl Repository {
     }
 
     /// The top directory of the project, to which the paths of a receipt are relative.
-    pub fn top(&self) -> &Path {
+    pub fn top_directory(&self) -> &Path {
         let project = self.context.project.as_path();
         if project.is_dir() { project } else { &self.directory }
     }

@@ -47,13 +47,15 @@ pub(super) async fn verify(
     let is_about_files = statement.commits().next().is_none();
     let commit = match here.commit(rev.unwrap_or("HEAD")) {
         _ if is_about_files && rev.is_none() => {
-            let (said, place) = (statement.files(), here.top().display().to_string());
-            refused.extend(said.filter_map(|(name, said)| other(name, said, here.hash_here(name), &place)));
+            let (said, place) = (statement.files(), here.top_directory().display().to_string());
+            refused
+                .extend(said.filter_map(|(name, said)| mismatch(name, said, here.hash_here(name), &place)));
             format!("{} files in {place} are as they were applied", statement.files().count())
         }
         Ok(Commit { id, .. }) if is_about_files => {
             let there = |name: &str| here.hash_in(&id, name);
-            refused.extend(statement.files().filter_map(|(name, said)| other(name, said, there(name), &id)));
+            refused
+                .extend(statement.files().filter_map(|(name, said)| mismatch(name, said, there(name), &id)));
             let changed = here
                 .changed_by(&id)
                 .ok_or_else(|| Failure::Failed(format!("git does not say what commit {id} changes")))?;
@@ -64,7 +66,7 @@ pub(super) async fn verify(
             format!("{} files in commit {id} are as they were applied", statement.files().count())
         }
         Ok(commit) => {
-            refused.extend(statement.about(&commit.id, &commit.tree).err());
+            refused.extend(statement.check_commit(&commit.id, &commit.tree).err());
             let older = predicate.unattributed.as_ref().map_or(0, |older| older.count);
             let older = match older {
                 0 => String::new(),
@@ -80,7 +82,7 @@ pub(super) async fn verify(
             String::new()
         }
     };
-    let record = match compared(context, &statement).await {
+    let record = match compare_with_commit(context, &statement).await {
         Ok(Some(said)) => said,
         Ok(None) => "its record is not here".to_owned(),
         Err(Failure::No(why)) => {
@@ -96,7 +98,7 @@ pub(super) async fn verify(
             None
         }
     };
-    refused.extend(required.unmet(predicate));
+    refused.extend(required.unmet_requirements(predicate));
     if !refused.is_empty() {
         return refuse(&refused, out);
     }
@@ -114,7 +116,7 @@ pub(super) async fn verify(
 }
 
 /// A sentence, where a file is not what was applied.
-fn other(name: &str, said: Option<&str>, found: Option<String>, place: &str) -> Option<String> {
+fn mismatch(name: &str, said: Option<&str>, found: Option<String>, place: &str) -> Option<String> {
     match (said, &found) {
         (said, found) if said == found.as_deref() => None,
         (Some(_), None) => Some(format!("file '{name}' was applied, and is not in {place}")),
@@ -146,7 +148,7 @@ fn refuse(why: &[String], out: &mut dyn Write) -> Result<u8, Failure> {
 /// # Errors
 /// Why it was not.
 async fn kept_by_fleet(context: &Context, statement: &Statement) -> Result<Option<String>, String> {
-    let Some(host) = agentsh_fleet::key_files::enrolled(&context.state_dir) else { return Ok(None) };
+    let Some(host) = agentsh_fleet::key_files::enrolled_host(&context.state_dir) else { return Ok(None) };
     let Predicate { session, record, .. } = &statement.predicate;
     let client =
         outgoing::client().and_then(|http| Client::host(http, &host).map_err(|error| error.to_string()));
@@ -171,7 +173,7 @@ async fn kept_by_fleet(context: &Context, statement: &Statement) -> Result<Optio
 }
 
 /// The findings about the session's record, if it is here; an error if it is another record.
-async fn compared(context: &Context, statement: &Statement) -> Result<Option<String>, Failure> {
+async fn compare_with_commit(context: &Context, statement: &Statement) -> Result<Option<String>, Failure> {
     let predicate = &statement.predicate;
     let Some(mut reader) = Reader::open(&context.state_dir).await? else { return Ok(None) };
     let session = match reader.session(&predicate.session.id).await {

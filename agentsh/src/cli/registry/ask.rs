@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{Format, described};
+use super::{Format, interface_summary};
 use agentsh_egress::HttpError;
 use agentsh_fleet::key_files::{self, LoginFile};
 use agentsh_host::outgoing;
@@ -101,7 +101,7 @@ pub(super) async fn register(
     let (name, hash) = (escape::line(&interface.name), interface.hash());
     match format {
         Format::Kiji => writeln!(out, "registered '{name}' with hash {hash}")?,
-        Format::Text => writeln!(out, "registered kiji1:{hash}  {}", described(interface))?,
+        Format::Text => writeln!(out, "registered kiji1:{hash}  {}", interface_summary(interface))?,
         Format::Json => {
             output::json(out, &json!({ "name": interface.name, "kiji1": hash, "registered": true }))?
         }
@@ -110,7 +110,10 @@ pub(super) async fn register(
 }
 
 /// The registered components under the name of an interface, as canonical texts.
-pub(super) async fn recorded(at: &RegistryTarget, interface: &Interface) -> Result<Vec<String>, Failure> {
+pub(super) async fn registered_components(
+    at: &RegistryTarget,
+    interface: &Interface,
+) -> Result<Vec<String>, Failure> {
     match at.client()?.verify(interface).await.map_err(failure)? {
         Verdict::Same => Ok(interface.components.iter().map(|one| one.canonical.clone()).collect()),
         Verdict::Changed { components, .. } => Ok(components),
@@ -193,10 +196,10 @@ pub(super) async fn approvals(
             Ok(OK)
         }
         Approvals::Approve { id, reason } => {
-            decided(&client.decide(id, true, &reason).await.map_err(failure)?, "approved", out)
+            report_decision(&client.decide(id, true, &reason).await.map_err(failure)?, "approved", out)
         }
         Approvals::Reject { id, reason } => {
-            decided(&client.decide(id, false, &reason).await.map_err(failure)?, "rejected", out)
+            report_decision(&client.decide(id, false, &reason).await.map_err(failure)?, "rejected", out)
         }
     }
 }
@@ -227,7 +230,7 @@ fn list(waiting: &[Approval], as_json: bool, out: &mut dyn Write) -> Result<u8, 
 }
 
 /// Another answer may have been first: the one in force is shown, with exit status 1 if it is a different one.
-fn decided(approval: &Approval, wanted: &str, out: &mut dyn Write) -> Result<u8, Failure> {
+fn report_decision(approval: &Approval, wanted: &str, out: &mut dyn Write) -> Result<u8, Failure> {
     writeln!(
         out,
         "{} '{}' is {}",

@@ -26,7 +26,7 @@ impl Characters {
     }
 
     /// How many characters begin before the byte `at`. A pointer that was not added has none.
-    pub fn before(&self, pointer: &str, at: usize) -> usize {
+    pub fn characters_before(&self, pointer: &str, at: usize) -> usize {
         let Some(text) = self.texts.get(pointer) else { return 0 };
         let at = at.min(text.bytes.len());
         match text.before.get(at / STEP) {
@@ -61,10 +61,10 @@ mod tests {
             let mut characters = Characters::default();
             characters.add("/text".to_owned(), text.clone());
             for (count, (at, _)) in text.char_indices().enumerate() {
-                assert_eq!(characters.before("/text", at), count, "{at}");
+                assert_eq!(characters.characters_before("/text", at), count, "{at}");
             }
-            assert_eq!(characters.before("/text", text.len()), text.chars().count());
-            assert_eq!(characters.before("/other", 3), 0);
+            assert_eq!(characters.characters_before("/text", text.len()), text.chars().count());
+            assert_eq!(characters.characters_before("/other", 3), 0);
         }
     }
 }

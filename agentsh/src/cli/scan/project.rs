@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::Format;
-use agentsh_agents::project::{ProjectFile, look};
+use agentsh_agents::project::{ProjectFile, scan_project};
 use agentsh_store::escape;
 use agentsh_terminal::output::{Failure, NO, OK};
 
@@ -31,7 +31,7 @@ pub(super) fn run(args: &ProjectArgs, out: &mut dyn Write) -> Result<u8, Failure
     let directory = &args.directory;
     std::fs::read_dir(directory)
         .map_err(|error| Failure::Usage(format!("cannot read '{}': {error}", directory.display())))?;
-    let brings = look(directory, MAX_COUNT);
+    let brings = scan_project(directory, MAX_COUNT);
     if brings.is_cut {
         let path = directory.display();
         return Err(Failure::Usage(format!(
@@ -59,12 +59,12 @@ pub(super) fn run(args: &ProjectArgs, out: &mut dyn Write) -> Result<u8, Failure
 
 fn as_json((file, scan): &(ProjectFile, Scan)) -> Value {
     json!({
-        "path": file.path, "agent": file.agent, "kind": kind(file), "acts": file.acts, "sha256": file.hash,
+        "path": file.path, "agent": file.agent, "kind": file_kind(file), "acts": file.acts, "sha256": file.hash,
         "verdict": scan.verdict.as_str(), "score": scan.score, "findings": super::findings(scan),
     })
 }
 
-fn kind(file: &ProjectFile) -> &'static str {
+fn file_kind(file: &ProjectFile) -> &'static str {
     if file.starts { "settings" } else { "instructions" }
 }
 
@@ -77,7 +77,7 @@ fn print(directory: &Path, judged: &[(ProjectFile, Scan)], out: &mut dyn Write) 
             out,
             "{}: {} of {}",
             escape::line(&file.path.display().to_string()),
-            kind(file),
+            file_kind(file),
             file.agent
         )?;
         for act in &file.acts {

@@ -16,7 +16,7 @@ use agentsh_store::escape;
 use agentsh_terminal::exit::{NO, OK};
 use agentsh_terminal::output::Failure;
 
-pub(super) use probe::{VERB as PROBE_VERB, inside};
+pub(super) use probe::{VERB as PROBE_VERB, run_inside};
 
 /// The profile as packaged, with the package's path.
 const PROFILE: &str = include_str!("apparmor.profile");
@@ -77,11 +77,11 @@ impl Machine {
         }
         let place = self.place();
         let (before, wanted) = (self.profile_there()?, profile(&self.executable)?);
-        if before == wanted && self.probed()? == Some(true) {
+        if before == wanted && self.probe()? == Some(true) {
             writeln!(out, "nothing to do: {} is in force", place.display())?;
             return Ok(OK);
         }
-        if before.is_empty() && self.probed()? == Some(true) {
+        if before.is_empty() && self.probe()? == Some(true) {
             writeln!(out, "nothing to do: {} may already create user namespaces", self.executable())?;
             return Ok(OK);
         }
@@ -110,7 +110,7 @@ impl Machine {
                 self.executable()
             )?;
         }
-        match self.probed()? {
+        match self.probe()? {
             Some(false) => {
                 writeln!(
                     out,
@@ -182,7 +182,7 @@ impl Machine {
         Ok(text)
     }
 
-    fn probed(&self) -> Result<Option<bool>, Failure> {
+    fn probe(&self) -> Result<Option<bool>, Failure> {
         (self.probe)().map_err(|why| Failure::Failed(format!("cannot try to make a user namespace: {why}")))
     }
 

@@ -28,7 +28,7 @@ pub(super) fn may_make_namespaces(executable: &Path) -> Result<bool, String> {
 }
 
 /// 0 when a mount could be made in namespaces of its own.
-pub fn inside() -> u8 {
+pub fn run_inside() -> u8 {
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let tried = || -> std::io::Result<()> {
         unshare(CloneFlags::CLONE_NEWUSER)?;

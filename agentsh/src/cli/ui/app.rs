@@ -10,7 +10,7 @@ use hyper::{Response, StatusCode};
 
 use super::events::Feed;
 use super::gate::Gate;
-use agentsh_approvals::{Asking, Item, SocketReply};
+use agentsh_approvals::{Item, SocketReply, SocketRequest};
 use agentsh_authoring::CommandContext;
 use agentsh_store::{PinStore, Reader, StoreError, exists};
 use agentsh_terminal::output::Failure;
@@ -66,7 +66,7 @@ impl App {
         let (mut found, mut silent) = (Vec::new(), Vec::new());
         for path in agentsh_approvals::sockets(&self.state_dir) {
             let session = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            match agentsh_approvals::ask(&path, &Asking::List).await {
+            match agentsh_approvals::ask(&path, &SocketRequest::List).await {
                 Some(Ok(SocketReply::Waiting(items))) => {
                     found.extend(items.into_iter().map(|item| (path.clone(), item)));
                 }
@@ -96,8 +96,8 @@ impl App {
     }
 
     /// The pending requests in this machine's registry, and why they cannot be shown.
-    pub async fn requested(&self) -> (Vec<Requested>, Option<String>) {
-        match super::registry::requested(self).await {
+    pub async fn pending_requests(&self) -> (Vec<Requested>, Option<String>) {
+        match super::registry::pending_requests(self).await {
             Ok(requested) => (requested, None),
             Err(PageError(_, why)) => {
                 (Vec::new(), Some(format!("the registry of this machine cannot be read: {why}")))
@@ -141,11 +141,11 @@ impl Page {
 pub(super) fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Either::Left(Full::new(body.into())));
     *reply.status_mut() = status;
-    with(reply, CONTENT_TYPE, kind)
+    with_header(reply, CONTENT_TYPE, kind)
 }
 
 /// With a header, whose value is no untrusted text.
-pub(super) fn with(mut reply: Reply, name: HeaderName, value: &str) -> Reply {
+pub(super) fn with_header(mut reply: Reply, name: HeaderName, value: &str) -> Reply {
     reply.headers_mut().extend(HeaderValue::from_str(value).ok().map(|value| (name, value)));
     reply
 }
@@ -219,6 +219,6 @@ impl PageError {
             back: Some((Href::to(&[]), "Now".to_owned())),
         };
         let reply = reply(self.0, "text/html; charset=utf-8", message(&frame, &said));
-        if self.0 == StatusCode::METHOD_NOT_ALLOWED { with(reply, ALLOW, "GET, HEAD") } else { reply }
+        if self.0 == StatusCode::METHOD_NOT_ALLOWED { with_header(reply, ALLOW, "GET, HEAD") } else { reply }
     }
 }

@@ -6,9 +6,9 @@ use hyper::StatusCode;
 use hyper::header::LOCATION;
 use jiff::Timestamp;
 
-use super::app::{Answer, App, Fields, Page, PageError, Reply, Waiting, reply, with};
-use super::rows::{AGENT, Making, Who};
-use agentsh_approvals::{Asking, Item, SocketReply, lasting_line, remember};
+use super::app::{Answer, App, Fields, Page, PageError, Reply, Waiting, reply, with_header};
+use super::rows::{AGENT, RowContext, SessionOwner};
+use agentsh_approvals::{Item, SocketReply, SocketRequest, lasting_line, remember};
 use agentsh_registry::hex;
 use agentsh_store::words::ApprovalScope;
 use agentsh_store::{Page as Records, StoreError};
@@ -20,7 +20,7 @@ const ANSWERED: u32 = 50;
 /// With what became of the question that was `answered` a moment ago.
 pub(super) async fn list(app: &App, answered: &str) -> Answer {
     let (waiting, mut silent) = app.waiting().await;
-    let (requested, unread) = app.requested().await;
+    let (requested, unread) = app.pending_requests().await;
     silent.extend(unread);
     let said = app.said.lock().map(|said| said.clone()).unwrap_or_default();
     let mut page = Approvals {
@@ -40,11 +40,11 @@ pub(super) async fn list(app: &App, answered: &str) -> Answer {
         };
         let records = reader.page(&wanted).await?;
         let context = app.place.context();
-        let making = Making {
+        let making = RowContext {
             inputs: &BTreeMap::new(),
             policy: None,
             context: &context,
-            known: &Who::known(&mut reader).await?,
+            known: &SessionOwner::newest_sessions(&mut reader).await?,
             names_session: true,
         };
         page.answered = making.rows(&records);
@@ -57,13 +57,13 @@ pub(super) async fn list(app: &App, answered: &str) -> Answer {
 /// All pending questions, with who asks them.
 pub(super) async fn questions(app: &App, waiting: &[Waiting]) -> Result<Vec<Question>, StoreError> {
     let known = match app.reader().await?.filter(|_| !waiting.is_empty()) {
-        Some(mut reader) => Who::known(&mut reader).await?,
+        Some(mut reader) => SessionOwner::newest_sessions(&mut reader).await?,
         None => BTreeMap::new(),
     };
     let home = app.place.context().home;
     let of = |item: &Item| known.iter().find(|(id, _)| id.to_string() == item.session).map(|(_, who)| who);
     let asked = waiting.iter().map(|(_, item)| {
-        let who = of(item).map(|who| who.words(&home));
+        let who = of(item).map(|who| who.display_text(&home));
         Question { title: title(item, who.as_deref().unwrap_or("the agent")), ..question(item) }
     });
     Ok(asked.collect())
@@ -96,7 +96,7 @@ pub fn question(item: &Item) -> Question {
         arguments: item.arguments.clone(),
         interface: item.interface.clone(),
         left: item.expires_at.saturating_sub(now),
-        bound: bound(item),
+        bound: question_fingerprint(item),
         // An answer about one content never holds for other sessions.
         line: item.path.is_none().then(|| lasting_line(item, false)),
         is_withheld: item.is_withheld(),
@@ -106,7 +106,7 @@ pub fn question(item: &Item) -> Question {
 }
 
 /// Everything that a person looked at: an answer counts for nothing else.
-fn bound(item: &Item) -> String {
+fn question_fingerprint(item: &Item) -> String {
     hex(serde_json::to_string(item).unwrap_or_default().as_bytes())
 }
 
@@ -127,7 +127,7 @@ pub(super) async fn answer(app: &App, id: &str, form: &Fields) -> Result<Reply, 
     let (waiting, _) = app.waiting().await;
     let gone = || PageError(StatusCode::CONFLICT, format!("question {id} is no longer pending"));
     let (path, item) = waiting.iter().find(|(_, item)| item.id == id).ok_or_else(gone)?;
-    if bound(item) != form.text("bound") {
+    if question_fingerprint(item) != form.text("bound") {
         let why = format!("question {id} is not the one that was shown; look at it again");
         return Err(PageError(StatusCode::CONFLICT, why));
     }
@@ -139,7 +139,7 @@ pub(super) async fn answer(app: &App, id: &str, form: &Fields) -> Result<Reply, 
         }
         _ => None,
     };
-    match agentsh_approvals::ask(path, &Asking::Answer { id: id.to_owned(), approve, scope }).await {
+    match agentsh_approvals::ask(path, &SocketRequest::Answer { id: id.to_owned(), approve, scope }).await {
         Some(Ok(SocketReply::Answered(true))) => {}
         Some(Ok(SocketReply::Refused(why))) => return Err(PageError(StatusCode::FORBIDDEN, why)),
         Some(Err(error)) => return Err(failed(format!("cannot ask the session: {error}"))),
@@ -150,14 +150,14 @@ pub(super) async fn answer(app: &App, id: &str, form: &Fields) -> Result<Reply, 
     let title = shown.into_iter().next().map(|question| question.title).unwrap_or_default();
     let mut lines = vec![format!("{word}: {title}.")];
     lines.extend(written);
-    Ok(back(app, id, lines))
+    Ok(redirect_to_queue(app, id, lines))
 }
 
 /// To the pending questions, with the result of the one that was answered.
-pub(super) fn back(app: &App, id: &str, lines: Vec<String>) -> Reply {
+pub(super) fn redirect_to_queue(app: &App, id: &str, lines: Vec<String>) -> Reply {
     let to = Href::to(&["approvals"]).with("answered", id);
     if let Ok(mut said) = app.said.lock() {
         *said = (id.to_owned(), lines);
     }
-    with(reply(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", ""), LOCATION, to.as_str())
+    with_header(reply(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", ""), LOCATION, to.as_str())
 }

@@ -12,7 +12,7 @@ use hyper::header::CONTENT_TYPE;
 use hyper::{Response, StatusCode};
 use tokio::sync::mpsc;
 
-use super::app::{App, Reply, reply, with};
+use super::app::{App, Reply, reply, with_header};
 use agentsh_store::running;
 
 /// Between two looks at the record.
@@ -46,7 +46,7 @@ pub(super) fn stream(app: &Arc<App>, after: i64) -> Reply {
         watch(&app, after, &pieces).await;
         drop(place);
     });
-    with(Response::new(Either::Right(Feed(feed))), CONTENT_TYPE, "text/event-stream")
+    with_header(Response::new(Either::Right(Feed(feed))), CONTENT_TYPE, "text/event-stream")
 }
 
 /// Until the page is closed.

@@ -61,18 +61,19 @@ impl Gate {
     }
 
     /// Whether the request carries the cookie.
-    pub fn known(&self, headers: &HeaderMap) -> Result<(), RequestRefusal> {
+    pub fn check_cookie(&self, headers: &HeaderMap) -> Result<(), RequestRefusal> {
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut pairs =
             cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        let found = pairs.any(|(name, value)| name == self.cookie_name && same(value, &self.cookie));
+        let found = pairs
+            .any(|(name, value)| name == self.cookie_name && equal_in_constant_time(value, &self.cookie));
         if found { Ok(()) } else { Err(RequestRefusal::Unknown) }
     }
 
     /// What the token of the link is exchanged for: the value of `Set-Cookie`. None: it is not that token, or it was used.
     pub fn exchange(&self, token: &str) -> Option<String> {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
-        link.take_if(|link| same(link, token))?;
+        link.take_if(|link| equal_in_constant_time(link, token))?;
         Some(format!("{}={}; HttpOnly; SameSite=Strict; Path=/", self.cookie_name, self.cookie))
     }
 
@@ -82,7 +83,7 @@ impl Gate {
     }
 
     pub fn is_form(&self, token: &str) -> bool {
-        same(token, &self.form)
+        equal_in_constant_time(token, &self.form)
     }
 
     /// Whether a connection belongs to the user who started this, or to root: others of this machine may have read the link
@@ -96,7 +97,7 @@ impl Gate {
 }
 
 /// Compares in constant time.
-fn same(one: &str, other: &str) -> bool {
+fn equal_in_constant_time(one: &str, other: &str) -> bool {
     one.len() == other.len() && bool::from(one.as_bytes().ct_eq(other.as_bytes()))
 }
 
@@ -131,12 +132,12 @@ mod tests {
         let cookie = gate.exchange(&token).unwrap();
         assert!(gate.exchange(&token).is_none() && gate.link().is_none());
         let mut headers = HeaderMap::new();
-        assert_eq!(gate.known(&headers), Err(RequestRefusal::Unknown));
+        assert_eq!(gate.check_cookie(&headers), Err(RequestRefusal::Unknown));
         headers.insert("cookie", "agentsh-ui-8123=0".parse().unwrap());
-        assert_eq!(gate.known(&headers), Err(RequestRefusal::Unknown));
+        assert_eq!(gate.check_cookie(&headers), Err(RequestRefusal::Unknown));
         let sent = format!("a=b; {}", cookie.split(';').next().unwrap());
         headers.insert("cookie", sent.parse().unwrap());
-        assert_eq!(gate.known(&headers), Ok(()));
+        assert_eq!(gate.check_cookie(&headers), Ok(()));
     }
 
     #[test]

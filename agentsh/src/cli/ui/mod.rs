@@ -59,7 +59,8 @@ async fn serve(
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let failed = |what: &str, error: std::io::Error| Failure::Failed(format!("cannot {what}: {error}"));
-    let place = CommandContext::here().map_err(|error| failed("find the current directory", error))?;
+    let place =
+        CommandContext::from_environment().map_err(|error| failed("find the current directory", error))?;
     let wanted = match args.port {
         Some(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
         None => SocketAddr::from((own_address().map_err(|error| failed("choose an address", error))?, 0)),
@@ -69,7 +70,7 @@ async fn serve(
     let address = listener.local_addr().map_err(|error| failed("listen", error))?;
     let gate = Gate::new(address).map_err(|error| failed("make a link", error))?;
     let link = gate.link().unwrap_or_default();
-    let stop = stop::asked()?;
+    let stop = stop::stop_signal()?;
     if args.json {
         writeln!(out, "{}", json!({ "url": link, "address": address.to_string() }))?;
     } else {

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::app::{Answer, App, Fields, Page};
 use super::approvals::questions;
-use super::rows::{Making, Who, with_age};
+use super::rows::{RowContext, SessionOwner, with_age};
 use super::session::{in_force, state_word};
 use agentsh_base::types::SessionId;
 use agentsh_store::query::{ListedSession, REFUSALS};
 use agentsh_store::words::GuardChange;
 use agentsh_store::{Event, Page as Records, Reader, Record, StoreError, running};
-use agentsh_web::{Href, Listed, Now, Place, Row, Sessions, counted};
+use agentsh_web::{Href, Listed, Now, Place, Row, Sessions, merge_equal_rows};
 
 /// Refusals on the page, and records among which they are looked for.
 const REFUSED: usize = 20;
@@ -18,7 +18,7 @@ const REFUSED_READ: u32 = 200;
 /// Sessions on the page.
 const LAST: usize = 5;
 /// Sessions on a page of the list.
-const LISTED: usize = 50;
+const PAGE_SIZE: usize = 50;
 /// Sessions among which those that run, and those of the demo, are looked for.
 const RUNNING: u32 = 200;
 /// Most reads of so many for one page of the list.
@@ -28,7 +28,7 @@ const DEMO: &str = "demo";
 
 pub(super) async fn now(app: &App) -> Answer {
     let (waiting, _) = app.waiting().await;
-    let requested = app.requested().await.0;
+    let requested = app.pending_requests().await.0;
     let count = waiting.len() + requested.len();
     let mut page = Now { requested, ..Now::default() };
     let mut newest = 0;
@@ -41,14 +41,18 @@ pub(super) async fn now(app: &App) -> Answer {
         let (demo, own): (Vec<_>, Vec<_>) = listed.iter().partition(|one| beginning(one).0 == DEMO);
         page.last = own.iter().take(LAST).map(|one| line(app, one)).collect();
         let demo = demo.iter().map(|one| one.first.session).collect();
-        page.refused = refused(app, &mut reader, &demo).await?;
+        page.refused = last_refusals(app, &mut reader, &demo).await?;
     }
     page.waiting = questions(app, &waiting).await?;
     Ok(Page(agentsh_web::now(&app.frame("Now", Place::Now, count, Some(newest)), &page)))
 }
 
 /// The last refusals of all sessions, by the indices that know them: each thing once.
-async fn refused(app: &App, reader: &mut Reader, demo: &BTreeSet<SessionId>) -> Result<Vec<Row>, StoreError> {
+async fn last_refusals(
+    app: &App,
+    reader: &mut Reader,
+    demo: &BTreeSet<SessionId>,
+) -> Result<Vec<Row>, StoreError> {
     let blocked = Records { action: Some("block"), limit: REFUSED_READ, ..Records::default() };
     let files = Records { kinds: &["guard_changed"], limit: REFUSED_READ, ..Records::default() };
     let others = Records { kinds: &REFUSALS, limit: REFUSED_READ, ..Records::default() };
@@ -64,14 +68,14 @@ async fn refused(app: &App, reader: &mut Reader, demo: &BTreeSet<SessionId>) -> 
     let verdicts = records.iter().filter(|record| record.kind == "mcp_tool_call_intercepted").cloned();
     let inputs: BTreeMap<_, _> = reader.inputs(verdicts.collect()).await?;
     let (policy, context) = (in_force(&app.place), app.place.context());
-    let making = Making {
+    let making = RowContext {
         inputs: &inputs,
         policy: policy.as_ref(),
         context: &context,
-        known: &Who::known(reader).await?,
+        known: &SessionOwner::newest_sessions(reader).await?,
         names_session: true,
     };
-    let mut rows = counted(making.rows(&records), false, Row::is_alike);
+    let mut rows = merge_equal_rows(making.rows(&records), false, Row::is_alike);
     rows.truncate(REFUSED);
     Ok(rows)
 }
@@ -133,13 +137,13 @@ pub(super) async fn sessions(app: &App, query: &Fields) -> Answer {
                 page.hides_demo |= !is_meant && text.is_empty();
                 found.extend(is_meant.then_some(one));
             }
-            if is_end || found.len() > LISTED {
+            if is_end || found.len() > PAGE_SIZE {
                 break;
             }
         }
-        let shown = found.get(..LISTED).unwrap_or(&found);
+        let shown = found.get(..PAGE_SIZE).unwrap_or(&found);
         page.sessions = shown.iter().map(|one| line(app, one)).collect();
-        let older = match found.len() > LISTED {
+        let older = match found.len() > PAGE_SIZE {
             true => shown.last().map(|one| one.first.id),
             false => before.filter(|_| !is_end),
         };

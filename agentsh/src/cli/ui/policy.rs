@@ -1,9 +1,9 @@
 //! The policy in force, questions about it, and what it would have done to a session.
 
 use super::app::{Answer, App, Fields, Page};
-use super::rows::refused;
+use super::rows::refused_word;
 use agentsh_authoring::explain::Explained;
-use agentsh_authoring::{CommandContext, Which, replay};
+use agentsh_authoring::{CommandContext, PolicySelection, replay};
 use agentsh_base::types::ServerId;
 use agentsh_policy::{Policy, Question};
 use agentsh_store::StoreError;
@@ -51,10 +51,12 @@ async fn ask(query: &Fields, place: &CommandContext) -> PolicyQuestion {
     }
     let server = Some(server.trim()).filter(|id| !id.is_empty()).map(|id| ServerId(id.to_owned()));
     asked.answer = Some(match question(kind, about, server) {
-        Ok((from, question)) => match Explained::of(&Which::in_force(), from, question, None, place).await {
-            Ok(explained) => shown(&explained),
-            Err(why) => (Word::new("no answer", Tone::Warn), vec![why.trim().to_owned()]),
-        },
+        Ok((from, question)) => {
+            match Explained::of(&PolicySelection::in_force(), from, question, None, place).await {
+                Ok(explained) => answer_words(&explained),
+                Err(why) => (Word::new("no answer", Tone::Warn), vec![why.trim().to_owned()]),
+            }
+        }
         Err(why) => (Word::new("not a question", Tone::Warn), vec![why]),
     });
     asked
@@ -86,7 +88,7 @@ fn question(
     Ok((server, question))
 }
 
-fn shown(explained: &Explained) -> (Word, Vec<String>) {
+fn answer_words(explained: &Explained) -> (Word, Vec<String>) {
     let answer = &explained.answer;
     let word = if answer.allow { Word::new("allowed", Tone::Good) } else { Word::new("denied", Tone::Bad) };
     let said = answer.to_string();
@@ -101,8 +103,8 @@ async fn would_have(app: &App, policy: &Policy, session: &str) -> Result<Vec<Pol
     let id = reader.session(session).await?;
     let tally = reader.tally(id).await?;
     let context = app.place.context();
-    let word = |passed: bool| if passed { Word::new("allowed", Tone::Good) } else { refused() };
-    let mut list: Vec<PolicyPreview> = replay::of(&tally)
+    let word = |passed: bool| if passed { Word::new("allowed", Tone::Good) } else { refused_word() };
+    let mut list: Vec<PolicyPreview> = replay::replayed_items(&tally)
         .into_iter()
         .map(|one| {
             let answer = one.ask(policy, &context);

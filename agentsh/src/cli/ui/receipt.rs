@@ -4,13 +4,13 @@ use hyper::StatusCode;
 use hyper::header::CONTENT_DISPOSITION;
 use serde_json::Value;
 
-use super::app::{Answer, App, Page, PageError, Reply, reply, with};
-use crate::cli::receipt::{Receipt, Wanted, of_session};
+use super::app::{Answer, App, Page, PageError, Reply, reply, with_header};
+use crate::cli::receipt::{Receipt, ReceiptContents, of_session};
 use agentsh_store::StoreError;
 use agentsh_web::Place;
 
 pub(super) async fn page(app: &App, word: &str) -> Answer {
-    let (id, written) = written(app, word).await?;
+    let (id, written) = write_receipt(app, word).await?;
     let whole = serde_json::to_value(&written.statement).unwrap_or_default();
     let mut drawn = agentsh_web::Receipt { id, ..agentsh_web::Receipt::default() };
     drawn.facts.push(("signed by".to_owned(), written.fingerprint));
@@ -31,19 +31,19 @@ pub(super) async fn page(app: &App, word: &str) -> Answer {
 }
 
 pub(super) async fn file(app: &App, word: &str) -> Result<Reply, PageError> {
-    let (id, Receipt { text, .. }) = written(app, word).await?;
+    let (id, Receipt { text, .. }) = write_receipt(app, word).await?;
     let name = format!("attachment; filename=\"receipt-{id}.json\"");
-    Ok(with(reply(StatusCode::OK, "application/json", text), CONTENT_DISPOSITION, &name))
+    Ok(with_header(reply(StatusCode::OK, "application/json", text), CONTENT_DISPOSITION, &name))
 }
 
-async fn written(app: &App, word: &str) -> Result<(String, Receipt), PageError> {
+async fn write_receipt(app: &App, word: &str) -> Result<(String, Receipt), PageError> {
     let mut reader = app.reader().await?.ok_or(StoreError::NoSession)?;
     let id = reader.session(word).await?.to_string();
     let (state, session) = (app.state_dir.clone(), id.clone());
     // It asks git, and waits for it.
     let runtime = tokio::runtime::Handle::current();
     let written = tokio::task::spawn_blocking(move || {
-        runtime.block_on(of_session(&state, &session, &Wanted::default()))
+        runtime.block_on(of_session(&state, &session, &ReceiptContents::default()))
     });
     let written =
         written.await.map_err(|error| PageError(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;

@@ -13,7 +13,7 @@ pub(super) async fn search(app: &App, query: &Fields) -> Answer {
     let note = asked.is_none().then(|| {
         "This machine has no registry. `agentsh registry serve` starts one; a policy can name one on another machine".to_owned()
     });
-    let requested = app.requested().await.0;
+    let requested = app.pending_requests().await.0;
     let waiting = app.waiting().await.0.len() + requested.len();
     let page = Registry { note, ..shown::registry(wanted, asked.unwrap_or_default(), requested) };
     Ok(Page(agentsh_web::registry(&app.frame("Registry", Place::Registry, waiting, None), &page)))
@@ -21,7 +21,7 @@ pub(super) async fn search(app: &App, query: &Fields) -> Answer {
 
 pub(super) async fn one(app: &App, id: &str) -> Answer {
     let id = id.parse().map_err(|_| PageError(StatusCode::BAD_REQUEST, format!("{id} is not a number")))?;
-    let found = ask(app, move |catalogue| catalogue.one(id)).await?.flatten();
+    let found = ask(app, move |catalogue| catalogue.registration(id)).await?.flatten();
     let (found, diff) = found.ok_or_else(|| PageError::missing("nothing is registered under this number"))?;
     let detail = shown::detail(&found, diff);
     let waiting = app.waits().await;
@@ -42,11 +42,11 @@ async fn ask<T: Send + 'static>(
     asked.await.map_err(|error| trouble(error.to_string()))?.map_err(|error| trouble(error.to_string()))
 }
 
-pub(super) async fn requested(app: &App) -> Result<Vec<Requested>, PageError> {
-    let asked = ask(app, Catalogue::requested).await?.unwrap_or_default();
+pub(super) async fn pending_requests(app: &App) -> Result<Vec<Requested>, PageError> {
+    let asked = ask(app, Catalogue::pending_requests).await?.unwrap_or_default();
     let whose =
         if asked.is_empty() || operator(app).is_none() { DecisionMaker::Others } else { DecisionMaker::Ours };
-    Ok(asked.iter().map(|one| shown::requested(one, whose)).collect())
+    Ok(asked.iter().map(|one| shown::requested_row(one, whose)).collect())
 }
 
 /// How many wait there.
@@ -80,5 +80,5 @@ pub(super) async fn decide(app: &App, id: &str, form: &Fields) -> Result<Reply, 
         ask(app, move |catalogue| catalogue.decide(number, approve, &reason, &operator)).await?.flatten();
     let status = status.ok_or_else(missing)?;
     let lines = vec![format!("Request {id} is {status}.")];
-    Ok(super::approvals::back(app, id, lines))
+    Ok(super::approvals::redirect_to_queue(app, id, lines))
 }

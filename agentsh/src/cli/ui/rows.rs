@@ -15,25 +15,25 @@ use agentsh_store::words::{
     Action, ApprovalWord, ConnectionState, ExitCause, GuardChange, InterfaceWord, LoginWord,
 };
 use agentsh_store::{Event, Page as Records, Reader, Record, StoreError};
-use agentsh_web::{Row, Tone, Word, counted};
+use agentsh_web::{Row, Tone, Word, merge_equal_rows};
 
 /// Types that a timeline leaves out: they stand elsewhere on the page, or belong to another line.
 pub(in crate::cli) const LEFT_OUT: [&str; 5] =
     ["mcp_tool_called", "mcp_tool_seen", "enforcement", "mcp_server_env_filtered", "dns_query"];
 
 /// Sessions whose agents are looked up: the newest.
-const KNOWN: u32 = 200;
+const MAX_SESSIONS: u32 = 200;
 
 /// The server id of questions about the agent itself.
 pub(super) const AGENT: &str = "agent";
 
 /// Who works in a session, and where.
-pub struct Who {
+pub struct SessionOwner {
     pub agent: String,
     pub project: String,
 }
 
-impl Who {
+impl SessionOwner {
     /// As the first event of a session says it.
     pub fn of(verb: &str, command: &[String], project: &str) -> Self {
         let program = command.first().and_then(|program| Path::new(program).file_name());
@@ -46,8 +46,8 @@ impl Who {
     }
 
     /// Of the newest sessions.
-    pub async fn known(reader: &mut Reader) -> Result<BTreeMap<SessionId, Self>, StoreError> {
-        let wanted = Records { kinds: &["session_started"], limit: KNOWN, ..Records::default() };
+    pub async fn newest_sessions(reader: &mut Reader) -> Result<BTreeMap<SessionId, Self>, StoreError> {
+        let wanted = Records { kinds: &["session_started"], limit: MAX_SESSIONS, ..Records::default() };
         let started = reader.page(&wanted).await?.into_iter().filter_map(|record| match record.event {
             Some(Event::SessionStarted { verb, agent, project, .. }) => {
                 Some((record.session, Self::of(&verb, &agent, &project)))
@@ -58,7 +58,7 @@ impl Who {
     }
 
     /// Such as `claude in ~/src/shop`.
-    pub fn words(&self, home: &Path) -> String {
+    pub fn display_text(&self, home: &Path) -> String {
         let project = match Path::new(&self.project).strip_prefix(home) {
             Ok(below) if below.as_os_str().is_empty() => "~".to_owned(),
             Ok(below) => format!("~/{}", below.display()),
@@ -69,21 +69,25 @@ impl Who {
 }
 
 /// What the lines are made with.
-pub struct Making<'a> {
+pub struct RowContext<'a> {
     /// The findings of calls, by the record of their verdict.
     pub inputs: &'a BTreeMap<i64, Value>,
     /// The policy in force, which says what would change a refusal.
     pub policy: Option<&'a Policy>,
     pub context: &'a PathContext,
     /// Whose sessions they are.
-    pub known: &'a BTreeMap<SessionId, Who>,
+    pub known: &'a BTreeMap<SessionId, SessionOwner>,
     /// Several sessions: each line says of which it is.
     pub names_session: bool,
 }
 
-impl Making<'_> {
+impl RowContext<'_> {
     pub fn rows(&self, records: &[Record]) -> Vec<Row> {
-        counted(records.iter().map(|record| self.row(record)).collect(), !self.names_session, Row::is_same)
+        merge_equal_rows(
+            records.iter().map(|record| self.row(record)).collect(),
+            !self.names_session,
+            Row::is_same,
+        )
     }
 
     fn row(&self, record: &Record) -> Row {
@@ -211,7 +215,13 @@ impl Making<'_> {
 fn server(row: &mut Row, event: &Event) {
     match event {
         Event::McpServerRefused { reason, detail, rule, .. } => {
-            fill(row, "server", "not started", refused(), format!("{}: {detail}", words_of(reason.as_str())));
+            fill(
+                row,
+                "server",
+                "not started",
+                refused_word(),
+                format!("{}: {detail}", words_of(reason.as_str())),
+            );
             row.rule = shown_rule(rule);
         }
         Event::McpMessageRejected { from, reason, detail, bytes, .. } => {
@@ -220,7 +230,7 @@ fn server(row: &mut Row, event: &Event) {
                 row,
                 "message",
                 &what,
-                refused(),
+                refused_word(),
                 format!("{}: {detail} ({bytes} bytes)", words_of(reason.as_str())),
             );
         }
@@ -335,12 +345,12 @@ fn network(row: &mut Row, event: &Event) {
             let often = if *count > 1 { format!(", {count} times") } else { String::new() };
             let about = if detail.is_empty() { String::new() } else { format!(": {detail}") };
             let told = format!("{}{about}{often}{by}", words_of(reason.as_str()));
-            fill(row, "connection", &host(name.as_ref(), address.as_ref(), *port), refused(), told);
+            fill(row, "connection", &host(name.as_ref(), address.as_ref(), *port), refused_word(), told);
             (row.rule, row.change) = (shown_rule(rule), change.clone());
         }
         Event::DnsBlocked { name, reason, rule, change, count, .. } => {
             let often = if *count > 1 { format!(", {count} times") } else { String::new() };
-            fill(row, "name", name, refused(), format!("{}{often}", words_of(reason.as_str())));
+            fill(row, "name", name, refused_word(), format!("{}{often}", words_of(reason.as_str())));
             (row.rule, row.change) = (shown_rule(rule), change.clone());
         }
         Event::SshKeyUsed { purpose, destination, user, rule, key } => {
@@ -349,7 +359,7 @@ fn network(row: &mut Row, event: &Event) {
             row.rule = shown_rule(rule);
         }
         Event::SshKeyRefused { key, detail, rule, .. } => {
-            fill(row, "ssh key", key, refused(), detail.clone());
+            fill(row, "ssh key", key, refused_word(), detail.clone());
             row.rule = shown_rule(rule);
         }
         _ => {}
@@ -394,12 +404,12 @@ fn session(row: &mut Row, event: &Event) {
         Event::GuardChanged { path, what, detail, .. } => {
             let is_refused = *what == GuardChange::Refused;
             let (said, command) = split_remedy(detail);
-            let word = if is_refused { refused() } else { warn(&words_of(what.as_str())) };
+            let word = if is_refused { refused_word() } else { warn(&words_of(what.as_str())) };
             fill(row, "file", path, word, said.to_owned());
             row.change = command.map(str::to_owned);
         }
         Event::FileRefused { path, access, change, .. } => {
-            fill(row, "file", path, refused(), access.clone());
+            fill(row, "file", path, refused_word(), access.clone());
             row.change = change.clone();
         }
         Event::FilesGranted { grants, .. } => {
@@ -412,7 +422,7 @@ fn session(row: &mut Row, event: &Event) {
             row.change = change.clone();
         }
         Event::CallRefused { program, what, detail, .. } => {
-            fill(row, "process", &format!("{program}: {what}"), refused(), detail.clone());
+            fill(row, "process", &format!("{program}: {what}"), refused_word(), detail.clone());
         }
         Event::ServerLogin { url, what, detail, .. } => {
             let word = words_of(what.as_str());
@@ -429,7 +439,7 @@ fn session(row: &mut Row, event: &Event) {
             fill(row, "model", provider.as_str(), warn("answer replaced"), reason_code.as_str().to_owned());
         }
         Event::ModelAnswerWithheld { provider, reason } => {
-            fill(row, "model", provider.as_str(), refused(), reason.clone());
+            fill(row, "model", provider.as_str(), refused_word(), reason.clone());
         }
         Event::AlertUndelivered { attempts, detail, .. } => {
             fill(row, "alert", "webhook", warn("not delivered"), format!("{attempts} attempts: {detail}"));
@@ -450,11 +460,11 @@ pub(super) fn action_word(action: Action) -> Word {
         Action::Rewrite => Word::new("rewritten", Tone::Warn),
         Action::Alert => Word::new("allowed with an alert", Tone::Warn),
         Action::Ask => Word::new("asked", Tone::Warn),
-        Action::Block => refused(),
+        Action::Block => refused_word(),
     }
 }
 
-pub(super) fn refused() -> Word {
+pub(super) fn refused_word() -> Word {
     Word::new("refused", Tone::Bad)
 }
 
@@ -508,7 +518,7 @@ pub(super) fn with_age(time: Timestamp) -> String {
 }
 
 /// Like [`with_age`], of a time as it is recorded.
-pub(super) fn recorded(time: &str) -> String {
+pub(super) fn recorded_time(time: &str) -> String {
     time.parse().map_or_else(|_| time.to_owned(), with_age)
 }
 

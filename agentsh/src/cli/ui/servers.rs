@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::app::{Answer, App, Fields, Page, PageError};
-use super::rows::{AGENT, Making, Who, action_word, bytes, host, recorded, refused};
+use super::rows::{AGENT, RowContext, SessionOwner, action_word, bytes, host, recorded_time, refused_word};
 use super::session::in_force;
 use crate::cli::inventory::{state, time};
 use crate::cli::pins::offered::Change as Changed;
@@ -19,7 +19,7 @@ use agentsh_store::{
 use agentsh_web::{Change, Field, Href, Offer, Place, Server, ServerLine, Servers, Tone, ToolRow, Word};
 
 /// Servers on a page of the list.
-const LISTED: u32 = 50;
+const PAGE_SIZE: u32 = 50;
 /// Offers on a page of a server.
 const OFFERS: usize = 100;
 /// Lines of the history.
@@ -30,7 +30,7 @@ const CONNECTIONS: u32 = 2000;
 const DESCRIPTION: usize = 400;
 
 /// Types of which the history of a server is made: few, however many calls there are.
-const ABOUT: [&str; 18] = [
+const HISTORY_TYPES: [&str; 18] = [
     "mcp_interface_checked",
     "process_started",
     "process_exited",
@@ -60,9 +60,9 @@ pub(super) async fn list(app: &App, after: Option<&str>) -> Answer {
             Some(pins) => pins.interface_counts().await?,
             None => BTreeMap::new(),
         };
-        let mut known = reader.known_servers(after.map(str::to_owned), LISTED + 1).await?;
-        let is_more = known.len() > LISTED as usize;
-        known.truncate(LISTED as usize);
+        let mut known = reader.known_servers(after.map(str::to_owned), PAGE_SIZE + 1).await?;
+        let is_more = known.len() > PAGE_SIZE as usize;
+        known.truncate(PAGE_SIZE as usize);
         if let Some(last) = known.last().filter(|_| is_more) {
             page.next = Some(Href::to(&["servers"]).with("after", &last.server_id));
         }
@@ -107,7 +107,7 @@ pub(super) async fn one(app: &App, id: &str, query: &Fields) -> Answer {
         let by = if pin.trusted_by == TrustedBy::User { "by you" } else { "at first use" };
         facts.push(("program", pin.state.program));
         facts.push(("package", pin.state.identity));
-        facts.push(("pin", format!("{}, {by}, {}", pin.state.digest, recorded(&pin.trusted_at))));
+        facts.push(("pin", format!("{}, {by}, {}", pin.state.digest, recorded_time(&pin.trusted_at))));
         facts.push((
             "pinned for",
             if pin.state.scope.is_empty() { "you".to_owned() } else { pin.state.scope },
@@ -179,8 +179,8 @@ fn inventory(app: &App, id: &str) -> Vec<ToolRow> {
         }
     }
     let shown = tools.into_values().map(|(row, [first, last])| ToolRow {
-        first: recorded(&time(first)),
-        last: recorded(&time(last)),
+        first: recorded_time(&time(first)),
+        last: recorded_time(&time(last)),
         ..row
     });
     let mut known: Vec<ToolRow> = shown.collect();
@@ -193,7 +193,7 @@ fn change(change: Changed) -> Change {
     Change {
         accept: change.accept(),
         kind: change.kind,
-        seen: recorded(&change.refused_at),
+        seen: recorded_time(&change.refused_at),
         before: change.pinned_hash,
         after: change.hash,
         fields: change.fields.into_iter().map(|field| Field { name: field.name, diff: field.diff }).collect(),
@@ -204,13 +204,13 @@ fn change(change: Changed) -> Change {
 /// What is pinned, and what was seen next to it.
 fn offers(pins: &[InterfacePin], seen: &[Tool], id: &str, skip: usize) -> (Vec<Offer>, Option<Href>) {
     let counts: BTreeMap<&str, &Tool> = seen.iter().map(|tool| (tool.tool_name.as_str(), tool)).collect();
-    let mut all: Vec<Offer> = pins.iter().map(|pin| pinned(pin, &counts)).collect();
+    let mut all: Vec<Offer> = pins.iter().map(|pin| pinned_offer(pin, &counts)).collect();
     let is_pinned =
         |tool: &Tool| pins.iter().any(|pin| pin.kind.as_str() == "tool" && pin.name == tool.tool_name);
     all.extend(seen.iter().filter(|tool| !is_pinned(tool)).map(|tool| Offer {
         kind: "tool",
         name: tool.tool_name.clone(),
-        description: shortened(tool.description.as_deref().unwrap_or_default()),
+        description: shorten(tool.description.as_deref().unwrap_or_default()),
         hash: tool.tool_hash.clone().unwrap_or_default(),
         trusted: None,
         risk: risk_word(risk::of_name(&tool.tool_name, Names::Words)),
@@ -223,7 +223,7 @@ fn offers(pins: &[InterfacePin], seen: &[Tool], id: &str, skip: usize) -> (Vec<O
     (all.into_iter().skip(skip).take(OFFERS).collect(), next)
 }
 
-fn pinned(pin: &InterfacePin, counts: &BTreeMap<&str, &Tool>) -> Offer {
+fn pinned_offer(pin: &InterfacePin, counts: &BTreeMap<&str, &Tool>) -> Offer {
     let is_tool = pin.kind.as_str() == "tool";
     let counted = counts.get(pin.name.as_str()).filter(|_| is_tool);
     let text = pin.definition.as_deref().unwrap_or_default();
@@ -244,9 +244,9 @@ fn pinned(pin: &InterfacePin, counts: &BTreeMap<&str, &Tool>) -> Offer {
     Offer {
         kind: pin.kind.as_str(),
         name: pin.name.clone(),
-        description: shortened(description),
+        description: shorten(description),
         hash: pin.hash.clone(),
-        trusted: Some(format!("{}, {by}", recorded(&pin.at))),
+        trusted: Some(format!("{}, {by}", recorded_time(&pin.at))),
         risk,
         calls: counted.map_or(0, |tool| tool.calls),
         refused: counted.map_or(0, |tool| tool.blocked),
@@ -254,7 +254,7 @@ fn pinned(pin: &InterfacePin, counts: &BTreeMap<&str, &Tool>) -> Offer {
     }
 }
 
-fn shortened(text: &str) -> String {
+fn shorten(text: &str) -> String {
     agentsh_store::escape::shorten(text, DESCRIPTION).into_owned()
 }
 
@@ -274,7 +274,7 @@ async fn history(
 ) -> Result<(Vec<agentsh_web::Row>, Option<i64>), StoreError> {
     let wanted = Records {
         server: Some(id.to_owned()),
-        kinds: &ABOUT,
+        kinds: &HISTORY_TYPES,
         before,
         limit: HISTORY + 1,
         ..Records::default()
@@ -285,11 +285,11 @@ async fn history(
     let older = records.last().map(|record| record.id).filter(|_| is_more);
     let (policy, context) = (in_force(&app.place), app.place.context());
     let inputs = BTreeMap::new();
-    let making = Making {
+    let making = RowContext {
         inputs: &inputs,
         policy: policy.as_ref(),
         context: &context,
-        known: &Who::known(reader).await?,
+        known: &SessionOwner::newest_sessions(reader).await?,
         names_session: true,
     };
     Ok((making.rows(&records), older))
@@ -320,15 +320,15 @@ async fn network(reader: &mut Reader, id: &str) -> Result<Vec<(String, String, W
     }
     let lines = hosts.into_iter().map(|((host, passed), (times, sent, received))| {
         if passed {
-            let what = format!("{}, {} sent, {} received", often(times), bytes(sent), bytes(received));
+            let what = format!("{}, {} sent, {} received", times_text(times), bytes(sent), bytes(received));
             (host, what, action_word(agentsh_store::words::Action::Allow))
         } else {
-            (host, often(times), refused())
+            (host, times_text(times), refused_word())
         }
     });
     Ok(lines.collect())
 }
 
-fn often(times: u64) -> String {
+fn times_text(times: u64) -> String {
     if times == 1 { "once".to_owned() } else { format!("{times} times") }
 }

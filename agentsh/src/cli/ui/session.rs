@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::app::{Answer, App, Fields, Page};
 use super::flow;
-use super::rows::{LEFT_OUT, Making, Who, recorded};
+use super::rows::{LEFT_OUT, RowContext, SessionOwner, recorded_time};
 use agentsh_authoring::CommandContext;
 use agentsh_base::types::SessionId;
 use agentsh_policy::Policy;
@@ -64,16 +64,17 @@ pub(super) async fn page(app: &App, word: &str, query: &Fields) -> Answer {
     let newest = reader.newest().await?;
     let policy = in_force(&app.place);
     let look = SessionView { reader: &mut reader, id, policy: policy.as_ref(), place: &app.place };
-    let (whole, who) = look.whole(&part, LINES, running::is_running(&app.state_dir, id), recorded).await?;
+    let (whole, who) =
+        look.full_session(&part, LINES, running::is_running(&app.state_dir, id), recorded_time).await?;
     let waiting = app.waits().await;
     // A page from further back shows what does not change any more.
     let live = (before.is_none() && after.is_none()).then_some(newest);
-    let title = who.words(&app.place.context().home);
+    let title = who.display_text(&app.place.context().home);
     Ok(Page(session(&app.frame(title, Place::Sessions, waiting, live), &whole)))
 }
 
 /// The page as one file, with the lines of `more` sections below.
-pub(in crate::cli) async fn alone(
+pub(in crate::cli) async fn standalone_page(
     reader: &mut Reader,
     id: SessionId,
     is_running: bool,
@@ -82,9 +83,9 @@ pub(in crate::cli) async fn alone(
 ) -> Result<String, StoreError> {
     let policy = in_force(place);
     let look = SessionView { reader, id, policy: policy.as_ref(), place };
-    let (mut whole, _) = look.whole(&Part::default(), ALL_LINES, is_running, shown_time).await?;
+    let (mut whole, _) = look.full_session(&Part::default(), ALL_LINES, is_running, shown_time).await?;
     whole.sections.extend(more);
-    Ok(agentsh_web::alone(&format!("agentsh session {id}"), &whole) + "\n")
+    Ok(agentsh_web::standalone_page(&format!("agentsh session {id}"), &whole) + "\n")
 }
 
 /// A session of a host of a fleet, whose policy is not here.
@@ -94,7 +95,7 @@ pub async fn of_fleet(
     place: &CommandContext,
 ) -> Result<Session, StoreError> {
     let look = SessionView { reader, id, policy: None, place };
-    let (mut whole, _) = look.whole(&Part::default(), ALL_LINES, false, shown_time).await?;
+    let (mut whole, _) = look.full_session(&Part::default(), ALL_LINES, false, shown_time).await?;
     (whole.asks_policy, whole.has_receipt) = (false, false);
     whole.timeline = Timeline { older: None, newer: None, views: Vec::new(), ..whole.timeline };
     Ok(whole)
@@ -115,20 +116,20 @@ struct SessionView<'a> {
 
 impl SessionView<'_> {
     /// With times as `written` writes them.
-    async fn whole(
+    async fn full_session(
         mut self,
         part: &Part,
         lines: u32,
         is_running: bool,
         written: fn(&str) -> String,
-    ) -> Result<(Session, Who), StoreError> {
+    ) -> Result<(Session, SessionOwner), StoreError> {
         let tally = self.reader.tally(self.id).await?;
         let summary = &tally.summary;
         let (verb, project) = (summary.verb.as_deref(), summary.project.as_deref());
-        let who = Who::of(verb.unwrap_or_default(), &summary.agent, project.unwrap_or_default());
+        let who = SessionOwner::of(verb.unwrap_or_default(), &summary.agent, project.unwrap_or_default());
         let known = BTreeMap::from([(self.id, who)]);
         let timeline = self.timeline(part, lines, &known).await?;
-        let who = known.into_values().next().unwrap_or_else(|| Who::of("", &[], ""));
+        let who = known.into_values().next().unwrap_or_else(|| SessionOwner::of("", &[], ""));
         let session = Session {
             id: self.id.to_string(),
             agent: who.agent.clone(),
@@ -140,7 +141,7 @@ impl SessionView<'_> {
             timeline,
             processes: processes(&tally),
             layers: self.layers().await?,
-            sections: stripped(&tally, &who.agent),
+            sections: stripped_variables(&tally, &who.agent),
         };
         Ok((session, who))
     }
@@ -149,7 +150,7 @@ impl SessionView<'_> {
         &mut self,
         part: &Part,
         lines: u32,
-        known: &BTreeMap<SessionId, Who>,
+        known: &BTreeMap<SessionId, SessionOwner>,
     ) -> Result<Timeline, StoreError> {
         let (show, _, kinds) = VIEWS.into_iter().find(|(show, ..)| *show == part.show).unwrap_or(VIEWS[0]);
         let wanted = Records {
@@ -172,8 +173,13 @@ impl SessionView<'_> {
         let verdicts = records.iter().filter(|record| record.kind == "mcp_tool_call_intercepted").cloned();
         let inputs = self.reader.inputs(verdicts.collect()).await?;
         let context = self.place.context();
-        let making =
-            Making { inputs: &inputs, policy: self.policy, context: &context, known, names_session: false };
+        let making = RowContext {
+            inputs: &inputs,
+            policy: self.policy,
+            context: &context,
+            known,
+            names_session: false,
+        };
         let shown = |show: &str| {
             let to = Href::to(&["session", &self.id.to_string()]);
             if show.is_empty() { to } else { to.with("show", show) }
@@ -271,7 +277,7 @@ fn processes(tally: &SessionTally) -> Vec<Process> {
     list.collect()
 }
 
-fn stripped(tally: &SessionTally, agent: &str) -> Vec<(String, Vec<String>)> {
+fn stripped_variables(tally: &SessionTally, agent: &str) -> Vec<(String, Vec<String>)> {
     let lines = tally.summary.env_stripped.values().map(|stripped| {
         let who = stripped.server_id.as_ref().map_or(agent.to_owned(), |id| format!("server {id}"));
         let names: Vec<&str> = stripped.names.iter().map(String::as_str).collect();

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use percent_encoding::percent_decode_str;
 use tokio::net::TcpListener;
 
-use super::app::{App, Fields, Page, PageError, Reply, reply, with};
+use super::app::{App, Fields, Page, PageError, Reply, reply, with_header};
 use super::gate::RequestRefusal;
 use super::{approvals, events, now, policy, receipt, registry, servers, session};
 use agentsh_web::{HEADERS, SCRIPT, STYLE};
@@ -50,7 +50,7 @@ async fn answer(app: &Arc<App>, peer: SocketAddr, request: Request<Incoming>) ->
     let (head, body) = request.into_parts();
     let mut passed = app.gate.same_site(&head.method, &head.headers);
     if head.uri.path() != "/open" {
-        passed = passed.and_then(|()| app.gate.known(&head.headers));
+        passed = passed.and_then(|()| app.gate.check_cookie(&head.headers));
     }
     let mut reply = match passed {
         Ok(()) => route(app, peer, &head, body).await.unwrap_or_else(PageError::reply),
@@ -120,15 +120,15 @@ fn open(app: &App, peer: SocketAddr, head: &Parts, token: &str) -> Reply {
     if !app.gate.is_own(peer) {
         return refusal_page(RequestRefusal::Foreign("another user of this machine"));
     }
-    let page = Page(agentsh_web::opened()).reply();
+    let page = Page(agentsh_web::opened_page()).reply();
     // A preview of the link is not the browser.
     if head.method == Method::HEAD {
         return page;
     }
     let Some(cookie) = app.gate.exchange(token) else {
         // A visitor who has the cookie may follow the link again.
-        return app.gate.known(&head.headers).map_or_else(refusal_page, |()| page);
+        return app.gate.check_cookie(&head.headers).map_or_else(refusal_page, |()| page);
     };
     // The link may have been followed from elsewhere: the next request is one of our own page, and carries the cookie.
-    with(page, SET_COOKIE, &cookie)
+    with_header(page, SET_COOKIE, &cookie)
 }

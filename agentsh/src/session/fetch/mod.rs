@@ -147,7 +147,7 @@ pub async fn fetch(
 /// A directory for one fetch, on the store's file system.
 fn staging(store: &Store) -> Result<PathBuf, FetchError> {
     use std::os::unix::fs::DirBuilderExt;
-    sweep(&store.root.join("staging"));
+    remove_abandoned(&store.root.join("staging"));
     let directory = store.root.join("staging").join(uuid::Uuid::now_v7().simple().to_string());
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -158,7 +158,7 @@ fn staging(store: &Store) -> Result<PathBuf, FetchError> {
 }
 
 /// Removes what killed fetches left. No fetch takes this long.
-fn sweep(staging: &Path) {
+fn remove_abandoned(staging: &Path) {
     const DAY: Duration = Duration::from_hours(24);
     for entry in std::fs::read_dir(staging).into_iter().flatten().flatten() {
         let age = entry.metadata().and_then(|found| found.modified()).map(|time| time.elapsed());

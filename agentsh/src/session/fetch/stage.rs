@@ -90,7 +90,7 @@ pub async fn run(job: &Job<'_>, task: Task<'_>) -> Result<CommandOutput, FetchEr
     let own = Grant { path: job.directory.clone(), access: Access::ReadWrite };
     let authority = trust::authority(session, &process.network);
     let parts = vec![
-        of_task().granting(task.read.iter().map(readable)).owning([own]),
+        of_task().granting(task.read.iter().map(readable)).with_own_files([own]),
         specify::of_program(resolved.worded.clone().into_iter().chain(resolved.env.clone())),
         specify::of_sandbox(context, ProcessKind::Fetch),
         trust::contribution_to_fetch(context, authority.as_deref(), &task.trusts),

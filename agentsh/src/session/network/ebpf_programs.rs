@@ -33,7 +33,7 @@ pub struct LoadingPrograms {
 impl LoadingPrograms {
     pub fn begin(backend: Backend, hierarchies: &Hierarchies) -> Self {
         let settled = OnceCell::new();
-        let refused = match (backend, ebpf::permitted()) {
+        let refused = match (backend, ebpf::check_permission()) {
             (Backend::Userns, _) => Some("userns was asked for".to_owned()),
             (_, Err(error)) => Some(error.to_string()),
             (_, Ok(())) => None,
@@ -66,7 +66,7 @@ impl LoadingPrograms {
     ///
     /// # Errors
     /// Why they are not.
-    pub async fn policed(&self) -> Result<Rc<AttachedPrograms>, String> {
+    pub async fn wait_until_loaded(&self) -> Result<Rc<AttachedPrograms>, String> {
         let settle = async {
             let pending = self.pending.borrow_mut().take().ok_or("they were not loaded")?;
             let attempt = pending.await.map_err(|_| "the thread that loads them exited".to_owned())?;
@@ -85,7 +85,7 @@ impl LoadingPrograms {
 fn attempt(hierarchies: &Hierarchies) -> Attempt {
     let loaded = Loaded::load().map_err(|error| error.to_string())?;
     let (below, parent) = hierarchies
-        .below(&format!("agentsh-{}-net", std::process::id()))
+        .create_child(&format!("agentsh-{}-net", std::process::id()))
         .map_err(|error| format!("cannot create a cgroup (version 2) here: {error}"))?;
     let attached = loaded.attach(parent.as_fd()).map_err(|error| error.to_string())?;
     Ok((loaded, attached, below, parent))

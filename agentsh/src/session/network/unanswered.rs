@@ -85,7 +85,7 @@ impl UnansweredWatcher {
         }
         let mut sockets = Vec::new();
         for watched in std::mem::take(&mut self.watched) {
-            while drain(async || watched.look().await).await == Next::More {}
+            while drain(async || watched.read_packet().await).await == Next::More {}
             if let Ok(watched) = Rc::try_unwrap(watched) {
                 sockets.push(watched.socket.into_inner());
             }
@@ -96,11 +96,11 @@ impl UnansweredWatcher {
 
 impl WatchedSocket {
     async fn serve(&self) {
-        serve(&self.socket, async || self.look().await).await;
+        serve(&self.socket, async || self.read_packet().await).await;
     }
 
     /// Reads one packet.
-    async fn look(&self) -> Next {
+    async fn read_packet(&self) -> Next {
         let mut packet = [0; MAX_LENGTH];
         let Ok(length) = rustix::io::read(self.socket.get_ref(), &mut packet) else { return Next::Empty };
         let Some(found) = packet.get(..length).and_then(unanswered_packets::read) else { return Next::More };
@@ -120,7 +120,7 @@ impl WatchedSocket {
         }
         let mut machine = self.machine.borrow_mut();
         if machine.read.is_none_or(|read| read.elapsed() >= TABLE_HOLDS) {
-            *machine = ListeningPorts { read: Some(Instant::now()), ports: listening() };
+            *machine = ListeningPorts { read: Some(Instant::now()), ports: listening_ports() };
         }
         let listens = machine.ports.contains(&port);
         if !listens {
@@ -130,7 +130,7 @@ impl WatchedSocket {
     }
 }
 
-fn listening() -> BTreeSet<u16> {
+fn listening_ports() -> BTreeSet<u16> {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| std::fs::read_to_string(table).unwrap_or_default());
     tables.iter().flat_map(|table| table.lines()).filter_map(listens_on).collect()

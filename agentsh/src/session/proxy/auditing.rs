@@ -59,20 +59,20 @@ struct AuditQueue {
 
 impl Audit for Auditing {
     fn ask(&self, call: &Question<'_>) -> Pin<Box<dyn Future<Output = AuditResult>>> {
-        let data = agentsh_auditor::shown(call.server, call.tool, call.arguments, call.finding);
+        let data = agentsh_auditor::redacted_call(call.server, call.tool, call.arguments, call.finding);
         let (asked, server, tool) = (Rc::clone(&self.0), call.server.clone(), call.tool.to_owned());
         Box::pin(async move {
             let said = {
                 let _turn = asked.turns.acquire().await;
                 asked.auditors.judge(&data).await
             };
-            asked.heard(said, &server, &tool)
+            asked.record_verdict(said, &server, &tool)
         })
     }
 }
 
 impl AuditQueue {
-    fn heard(&self, said: Said, server: &ServerId, tool: &str) -> AuditResult {
+    fn record_verdict(&self, said: Said, server: &ServerId, tool: &str) -> AuditResult {
         let passes = self.auditors.allows_call(&said);
         let (word, by, reason, why) = match said {
             Said::Clean => return AuditResult { word: AuditVerdict::Clean, by: None, found: None },

@@ -49,7 +49,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
     let settings = Settings::read(&context.env).map_err(|error| RunError::Refused(error.to_string()))?;
     let path = request.config.or_else(|| settings.config.clone());
     let file = match &path {
-        Some(path) => proxy_file::load(path).map_err(|error| RunError::Refused(shown(&error)))?,
+        Some(path) => proxy_file::load(path).map_err(|error| RunError::Refused(error_text(&error)))?,
         None => ProxyFile::default(),
     };
     let command: Vec<String> =
@@ -136,7 +136,7 @@ async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Re
         // The environment decides, then the policy; otherwise detections are recorded.
         mode: settings.mode.or(written).unwrap_or(OnFlow::Allow),
         lifetime: settings.token_ttl,
-        destinations: Some(Destinations::closed(&file.allowed_domains, file.domains_rule.clone())),
+        destinations: Some(Destinations::only_listed(&file.allowed_domains, file.domains_rule.clone())),
         ..policy
     };
     let journal = session.record.journal.clone();
@@ -173,7 +173,7 @@ fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, UpstreamKi
                 UpstreamKind::Program(Box::new(Server::new(session, declaration, ErrorOutput::Shown)))
             }
             ServerTransport::Url { url, headers } => {
-                let headers = remote::filled(&headers, &session.facts.context.env);
+                let headers = remote::expand_headers(&headers, &session.facts.context.env);
                 let (id, is_configured) = (id.clone(), false);
                 let declaration = remote::Declaration { id, url, headers, from_user, place, is_configured };
                 UpstreamKind::Url(Box::new(Remote::new(session, declaration)))
@@ -185,7 +185,7 @@ fn servers(session: &Rc<Session>, file: &ProxyFile) -> Vec<(ServerId, UpstreamKi
 }
 
 /// All errors with lines; the caller prints the first `error: `.
-fn shown(error: &PolicyError) -> String {
+fn error_text(error: &PolicyError) -> String {
     if let PolicyError::Unreadable { file, why } = error {
         return format!("cannot read the proxy configuration {file}: {why}");
     }

@@ -42,7 +42,7 @@ impl Settings {
     /// An undocumented value, shown unless secret.
     pub fn read(env: &BTreeMap<String, String>) -> Result<Self, SettingsError> {
         let text = |name: &str| env.get(name).filter(|value| !value.is_empty()).cloned();
-        let mode = word(
+        let mode = parse_word(
             env,
             "CANARY_MCP_RESPONSE_MODE",
             &[("log", OnFlow::Allow), ("halt", OnFlow::Block), ("alert", OnFlow::Alert)],
@@ -50,17 +50,17 @@ impl Settings {
         )?;
         // All messages except fatal ones are warnings.
         let levels = [("debug", false), ("info", false), ("warn", false), ("error", true)];
-        let is_quiet = word(env, "CANARY_MCP_LOG_LEVEL", &levels, "debug, info, warn or error")?;
+        let is_quiet = parse_word(env, "CANARY_MCP_LOG_LEVEL", &levels, "debug, info, warn or error")?;
         let token_ttl = match text("CANARY_MCP_TOKEN_TTL") {
             None => LIFETIME,
             Some(value) => match value.parse::<u64>() {
                 Ok(seconds) if (60..=86_400).contains(&seconds) => Duration::from_secs(seconds),
-                _ => return Err(wrong("CANARY_MCP_TOKEN_TTL", &value, "60 to 86400 seconds")),
+                _ => return Err(invalid_setting("CANARY_MCP_TOKEN_TTL", &value, "60 to 86400 seconds")),
             },
         };
         let webhook = text("CANARY_MCP_ALERT_WEBHOOK");
         if let Some(url) = webhook.as_ref().filter(|url| !url.starts_with("https://")) {
-            return Err(wrong("CANARY_MCP_ALERT_WEBHOOK", url, "an https:// address"));
+            return Err(invalid_setting("CANARY_MCP_ALERT_WEBHOOK", url, "an https:// address"));
         }
         if mode == Some(OnFlow::Alert) && webhook.is_none() {
             return Err(SettingsError::NoWebhook);
@@ -78,7 +78,7 @@ impl Settings {
     }
 }
 
-fn word<T: Copy>(
+fn parse_word<T: Copy>(
     env: &BTreeMap<String, String>,
     name: &'static str,
     words: &[(&str, T)],
@@ -88,12 +88,12 @@ fn word<T: Copy>(
         None => Ok(None),
         Some(value) => match words.iter().find(|(word, _)| word == value) {
             Some((_, found)) => Ok(Some(*found)),
-            None => Err(wrong(name, value, wanted)),
+            None => Err(invalid_setting(name, value, wanted)),
         },
     }
 }
 
-fn wrong(name: &'static str, value: &str, wanted: &'static str) -> SettingsError {
+fn invalid_setting(name: &'static str, value: &str, wanted: &'static str) -> SettingsError {
     let value: String = value.chars().take(64).collect();
     SettingsError::Wrong { name, value: agentsh_store::escape::line(&value).into_owned(), wanted }
 }

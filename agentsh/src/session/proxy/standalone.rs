@@ -20,7 +20,7 @@ use agentsh_base::json::{self, Json};
 use agentsh_base::types::{ServerId, ToolId};
 use agentsh_content::content::{Content, Searched, action_taken};
 use agentsh_dlp::taint::marker::Position;
-use agentsh_dlp::threads::apart;
+use agentsh_dlp::threads::run_in_pool;
 use agentsh_mcp::aggregate::{OWN_ID, called};
 use agentsh_mcp::{ErrorReply, INTERNAL_ERROR, INVALID_PARAMS};
 use agentsh_store::Journal;
@@ -72,7 +72,7 @@ impl ServerHandler for Standalone {
         let searched = self.searched(&name, &text).await;
         let outcome = match json::read(&text) {
             Ok(arguments) => self.call(&name, Some(&arguments), (began, searched)),
-            Err(error) => Err(wrong(error.to_string())),
+            Err(error) => Err(invalid_argument(error.to_string())),
         };
         // The recorder reports a failed store.
         let id = context.id.into_json_value();
@@ -91,7 +91,7 @@ impl ServerHandler for Standalone {
     ) -> Result<CustomResult, ErrorData> {
         Err(error(match request.method.as_str() {
             "tools/call" => {
-                wrong("the request needs a tool's `name` and an object of `arguments`".to_owned())
+                invalid_argument("the request needs a tool's `name` and an object of `arguments`".to_owned())
             }
             other => ErrorReply {
                 code: ErrorCode::METHOD_NOT_FOUND.0,
@@ -162,11 +162,11 @@ impl Standalone {
         };
         let job = {
             let arguments = json::read(text).ok();
-            let data = needs(arguments.as_ref(), name, longest).ok()?;
+            let data = required_argument(arguments.as_ref(), name, longest).ok()?;
             self.content.borrow_mut().search_apart(&target(arguments.as_ref(), tool).ok()?, data.length())?
         };
         let (text, (tell, told)) = (Arc::clone(text), oneshot::channel());
-        apart(move || {
+        run_in_pool(move || {
             let arguments = json::read(&text).ok();
             if let Some(data) = arguments.as_ref().and_then(|arguments| arguments.member(name)) {
                 // The session may be over.
@@ -195,13 +195,15 @@ impl Standalone {
     }
 
     fn wrap(&self, arguments: Option<&Json<'_>>) -> Result<String, ErrorReply> {
-        let content = needs(arguments, "content", MAX_CONTENT)?;
+        let content = required_argument(arguments, "content", MAX_CONTENT)?;
         let one_of = |name: &str, words: &[&'static str], said: &str| {
             let known = words.iter().find(|word| **word == said);
-            known.copied().ok_or_else(|| wrong(format!("`{name}` must be one of {}", words.join(", "))))
+            known
+                .copied()
+                .ok_or_else(|| invalid_argument(format!("`{name}` must be one of {}", words.join(", "))))
         };
-        let kind = one_of("source_type", &KINDS, &text_of(needs(arguments, "source_type", 64)?))?;
-        let place = word(arguments, "embed_position")?;
+        let kind = one_of("source_type", &KINDS, &text_of(required_argument(arguments, "source_type", 64)?))?;
+        let place = text_argument(arguments, "embed_position")?;
         let place = one_of("embed_position", &PLACES, place.as_deref().unwrap_or("suffix"))?;
         let position = match place {
             "prefix" => Position::Prefix,
@@ -209,7 +211,7 @@ impl Standalone {
             "both" => Position::Both,
             _ => Position::Between,
         };
-        let named = |name: &str| word(arguments, name).map(Option::unwrap_or_default);
+        let named = |name: &str| text_argument(arguments, name).map(Option::unwrap_or_default);
         let source = ToolId { server: ServerId(named("source_server")?), tool: named("source_tool")? };
         let mut remembered = self.content.borrow_mut();
         let wrapped = remembered.wrap(source, content, position, [kind, place]);
@@ -222,10 +224,12 @@ impl Standalone {
     }
 
     fn check(&self, arguments: Option<&Json<'_>>, searched: Option<Searched>) -> Result<String, ErrorReply> {
-        let written = text_of(needs(arguments, "token_id", 64)?);
-        let output = needs(arguments, "output", MAX_CONTENT)?;
+        let written = text_of(required_argument(arguments, "token_id", 64)?);
+        let output = required_argument(arguments, "output", MAX_CONTENT)?;
         if written.len() != 32 || !written.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(wrong("`token_id` must be 32 hexadecimal digits from wrap_content".to_owned()));
+            return Err(invalid_argument(
+                "`token_id` must be 32 hexadecimal digits from wrap_content".to_owned(),
+            ));
         }
         let target = target(arguments, "check_leakage")?;
         let mut content = self.content.borrow_mut();
@@ -244,7 +248,7 @@ impl Standalone {
         arguments: Option<&Json<'_>>,
         (began, searched): (Instant, Option<Searched>),
     ) -> Result<String, ErrorReply> {
-        let data = needs(arguments, "data", MAX_DATA)?;
+        let data = required_argument(arguments, "data", MAX_DATA)?;
         let target = target(arguments, "scan_outbound")?;
         let mut content = self.content.borrow_mut();
         let found = content.search(&target, data, searched);
@@ -257,7 +261,7 @@ impl Standalone {
             .collect();
         let result = json!({
             "clean": found.is_empty(),
-            "tokens_scanned": content.remembered(),
+            "tokens_scanned": content.remembered_count(),
             "scan_duration_ms": u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             "leakage_count": found.len(),
             "findings": findings,
@@ -287,26 +291,26 @@ fn text_of(value: &Json<'_>) -> String {
     value.as_text().unwrap_or_default().into_owned()
 }
 
-fn word(arguments: Option<&Json<'_>>, name: &str) -> Result<Option<String>, ErrorReply> {
+fn text_argument(arguments: Option<&Json<'_>>, name: &str) -> Result<Option<String>, ErrorReply> {
     match arguments.and_then(|arguments| arguments.member(name)) {
         None | Some(Json::Null) => Ok(None),
-        Some(_) => needs(arguments, name, MAX_NAME).map(|value| Some(text_of(value))),
+        Some(_) => required_argument(arguments, name, MAX_NAME).map(|value| Some(text_of(value))),
     }
 }
 
 /// The tool that would receive the searched text: the one that the agent names, else the called one.
 fn target(arguments: Option<&Json<'_>>, called: &str) -> Result<ToolId, ErrorReply> {
     let named = |name: &str, otherwise: &str| {
-        word(arguments, name).map(|word| word.unwrap_or_else(|| otherwise.to_owned()))
+        text_argument(arguments, name).map(|word| word.unwrap_or_else(|| otherwise.to_owned()))
     };
     Ok(ToolId { server: ServerId(named("target_server", OWN_ID)?), tool: named("target_tool", called)? })
 }
 
-fn wrong(message: String) -> ErrorReply {
+fn invalid_argument(message: String) -> ErrorReply {
     ErrorReply { code: INVALID_PARAMS, message, reason: "invalid-params", rule: None }
 }
 
-fn needs<'t, 'a>(
+fn required_argument<'t, 'a>(
     arguments: Option<&'t Json<'a>>,
     name: &str,
     longest: usize,
@@ -315,7 +319,7 @@ fn needs<'t, 'a>(
         Some(value @ Json::String(raw)) if raw.len() <= longest || text_of(value).len() <= longest => {
             Ok(value)
         }
-        Some(Json::String(_)) => Err(wrong(format!("`{name}` is longer than {longest} bytes"))),
-        _ => Err(wrong(format!("`{name}` must be a string"))),
+        Some(Json::String(_)) => Err(invalid_argument(format!("`{name}` is longer than {longest} bytes"))),
+        _ => Err(invalid_argument(format!("`{name}` must be a string"))),
     }
 }

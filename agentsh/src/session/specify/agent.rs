@@ -73,12 +73,12 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
     ]);
     if !toolchains.links.is_empty() {
         // Links may show hidden paths under other names.
-        let elsewhere = toolchains::elsewhere(&spec::hidden(&parts));
+        let elsewhere = toolchains::real_paths(&spec::hidden_paths(&parts));
         parts.push(Contribution::new(Feature::Toolchains).hiding(elsewhere));
     }
     let granted = spec::user_grants(&parts);
     let wanted = toolchains.caches.iter().filter(|cache| !granted.iter().any(|path| cache.starts_with(path)));
-    let caches = toolchains::caches(context, wanted, &spec::links(&parts), &spec::hidden(&parts))
+    let caches = toolchains::caches(context, wanted, &spec::links(&parts), &spec::hidden_paths(&parts))
         .map_err(io("make the project's caches"))?;
     parts.push(caches.contribution());
 
@@ -91,7 +91,9 @@ pub async fn specify(session: &Session, agent: &Agent<'_>) -> Result<(SandboxSpe
         parts.push(Contribution::new(Feature::ModelKeys).setting(keys));
     }
     parts.push(Contribution {
-        enforcement: endpoints::told(&session.facts, &agent.launch.endpoints).into_iter().collect(),
+        enforcement: endpoints::model_enforcement(&session.facts, &agent.launch.endpoints)
+            .into_iter()
+            .collect(),
         ..Contribution::new(Feature::Adapter)
     });
 
@@ -144,7 +146,7 @@ pub async fn network_parts(session: &Session, endpoints: &[Endpoint]) -> Vec<Con
     let context = &session.facts.context;
     let mut parts = vec![
         endpoints::of_endpoints(endpoints, |endpoint| {
-            endpoints::way(&session.facts, endpoint) == Some(endpoints::Interception::EndsTls)
+            endpoints::interception(&session.facts, endpoint) == Some(endpoints::Interception::EndsTls)
         }),
         closed_hosts(session),
     ];

@@ -41,10 +41,10 @@ pub fn store(bundle: &[u8]) -> Vec<u8> {
     out.extend(number(certificates.len()));
     for (at, certificate) in certificates.iter().enumerate() {
         out.extend(TRUSTED.to_be_bytes());
-        word(&mut out, &format!("agentsh-{at}"));
+        write_string(&mut out, &format!("agentsh-{at}"));
         // The creation time, which is not used.
         out.extend([0; 8]);
-        word(&mut out, "X.509");
+        write_string(&mut out, "X.509");
         out.extend(number(certificate.len()));
         out.extend(certificate);
     }
@@ -57,7 +57,7 @@ pub fn store(bundle: &[u8]) -> Vec<u8> {
     out
 }
 
-fn word(out: &mut Vec<u8>, text: &str) {
+fn write_string(out: &mut Vec<u8>, text: &str) {
     out.extend(u16::try_from(text.len()).unwrap_or(0).to_be_bytes());
     out.extend(text.as_bytes());
 }

@@ -25,7 +25,7 @@ pub struct Client {
 
 /// What came for a call.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Came {
+pub enum CallReply {
     Result,
     Error,
 }
@@ -52,7 +52,7 @@ impl Client {
     }
 
     /// One call of the tool `echo`.
-    pub fn call(&mut self) -> Result<Came> {
+    pub fn call(&mut self) -> Result<CallReply> {
         let id = self.next;
         self.next += 1;
         let text = format!(
@@ -65,11 +65,11 @@ impl Client {
         let message: Value = serde_json::from_str(message).with_context(|| format!("{status}: {text}"))?;
         ensure!(message["id"] == id, "the answer to {id}: {message}");
         if message.get("error").is_some() {
-            return Ok(Came::Error);
+            return Ok(CallReply::Error);
         }
         let said = &message["result"]["content"][0]["text"];
         ensure!(said.as_str() == Some(&format!("hello {id}")), "the answer to {id}: {message}");
-        Ok(Came::Result)
+        Ok(CallReply::Result)
     }
 
     /// Opens the stream by which the server speaks unasked, and leaves it open.

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::mcp::processor_seconds;
-use super::measure::{Bar, Report, Samples, microseconds, shown};
-use crate::run::{say, succeed};
-use http::{Came, Client, Upstream};
+use super::measure::{Bound, Report, Samples, display_value, microseconds};
+use crate::run::{print_text, succeed};
+use http::{CallReply, Client, Upstream};
 use started::{Room, Started};
 
 /// Calls of one turn.
@@ -51,7 +51,7 @@ fn small_calls(room: &Room, rounds: u32, report: &mut Report) -> Result<()> {
             .and_then(|peer| Client::connect(&peer.url).map_err(|error| format!("{error:#}")))
         {
             Ok(client) => ways.push((name, client)),
-            Err(why) => say(&format!("{name}: not measured: {why}\n")),
+            Err(why) => print_text(&format!("{name}: not measured: {why}\n")),
         }
     }
     let mut times = vec![Vec::new(); ways.len()];
@@ -59,7 +59,7 @@ fn small_calls(room: &Room, rounds: u32, report: &mut Report) -> Result<()> {
         for ((_, client), times) in ways.iter_mut().zip(&mut times) {
             for _ in 0..TURN {
                 let began = Instant::now();
-                ensure!(client.call()? == Came::Result, "a call failed");
+                ensure!(client.call()? == CallReply::Result, "a call failed");
                 // The first turn warms up.
                 if turn > 0 {
                     times.push(began.elapsed().as_secs_f64() * 1e6);
@@ -70,7 +70,7 @@ fn small_calls(room: &Room, rounds: u32, report: &mut Report) -> Result<()> {
     let times: Vec<Samples> = times.into_iter().map(Samples::new).collect();
     let direct = times[0].median();
     for (at, ((name, _), samples)) in ways.iter().zip(&times).enumerate() {
-        let bar = if at == 1 { Bar::AtMost(150.0) } else { Bar::None };
+        let bar = if at == 1 { Bound::AtMost(150.0) } else { Bound::None };
         let numbers = microseconds(samples);
         report.line(
             &format!("small call over HTTP, {name}"),
@@ -95,7 +95,7 @@ fn one_processor(room: &Room, report: &mut Report) -> Result<()> {
             .map(|client| {
                 scope.spawn(|| -> Result<()> {
                     for _ in 0..CALLS {
-                        ensure!(client.call()? == Came::Result, "a call failed");
+                        ensure!(client.call()? == CallReply::Result, "a call failed");
                     }
                     Ok(())
                 })
@@ -112,11 +112,11 @@ fn one_processor(room: &Room, report: &mut Report) -> Result<()> {
         &format!("calls on one processor, {CLIENTS} clients"),
         &format!(
             "{} with clients and server beside it  own time {} a call,",
-            shown(rate, "calls/s"),
-            shown(each, "us")
+            display_value(rate, "calls/s"),
+            display_value(each, "us")
         ),
         ("so", 1e6 / each, "calls/s"),
-        Bar::AtLeast(5000.0),
+        Bound::AtLeast(5000.0),
     );
     Ok(())
 }
@@ -130,9 +130,9 @@ fn streams(room: &Room, report: &mut Report) -> Result<()> {
     let after = resident(gateway.pid())?;
     report.line(
         &format!("{STREAMS} open streams, agentsh"),
-        &format!("{} before", shown(before, "MiB")),
+        &format!("{} before", display_value(before, "MiB")),
         ("resident", after, "MiB"),
-        Bar::AtMost(100.0),
+        Bound::AtMost(100.0),
     );
     drop(open);
     let peers: [(&str, Result<Started>); 2] =
@@ -149,11 +149,11 @@ fn streams(room: &Room, report: &mut Report) -> Result<()> {
         match measured {
             Ok((before, after)) => report.line(
                 &format!("{STREAMS} open streams, {name}"),
-                &format!("{} before", shown(before, "MiB")),
+                &format!("{} before", display_value(before, "MiB")),
                 ("resident", after, "MiB"),
-                Bar::None,
+                Bound::None,
             ),
-            Err(why) => say(&format!("{STREAMS} open streams, {name}: not measured: {why:#}\n")),
+            Err(why) => print_text(&format!("{STREAMS} open streams, {name}: not measured: {why:#}\n")),
         }
     }
     Ok(())
@@ -174,7 +174,7 @@ fn load(room: &Room, lasts: Duration, report: &mut Report) -> Result<()> {
             .map(|client| {
                 scope.spawn(move || -> Result<()> {
                     while began.elapsed() < lasts {
-                        let count = if client.call()? == Came::Result { results } else { errors };
+                        let count = if client.call()? == CallReply::Result { results } else { errors };
                         count.fetch_add(1, Ordering::Relaxed);
                     }
                     Ok(())
@@ -196,13 +196,17 @@ fn load(room: &Room, lasts: Duration, report: &mut Report) -> Result<()> {
         &format!("{} s of load, 1 call in {FAILS} let down by the server", lasts.as_secs()),
         &format!("{results} results, {errors} errors of the protocol for {failed} failures,"),
         ("lost or unexplained", lost as f64, ""),
-        Bar::AtMost(0.0),
+        Bound::AtMost(0.0),
     );
     report.line(
         "memory under that load",
-        &format!("{} after a quarter, {} at the end", shown(early, "MiB"), shown(late, "MiB")),
+        &format!(
+            "{} after a quarter, {} at the end",
+            display_value(early, "MiB"),
+            display_value(late, "MiB")
+        ),
         ("growth", (late / early - 1.0) * 100.0, "%"),
-        Bar::AtMost(10.0),
+        Bound::AtMost(10.0),
     );
     Ok(())
 }

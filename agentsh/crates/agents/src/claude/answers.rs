@@ -15,7 +15,7 @@ const FILE: &str = "settings.local.json";
 
 /// Gives Claude Code that file, with the project's content as far as `launch` does not cover it. Nothing if it is outside the
 /// project, or behind a link.
-pub(super) fn own(context: &Context<'_>, sources: &Sources, launch: &mut Launch) {
+pub(super) fn provide_settings_file(context: &Context<'_>, sources: &Sources, launch: &mut Launch) {
     let root = Path::new(&sources.project_key);
     let directory = root.join(".claude");
     let file = directory.join(FILE);

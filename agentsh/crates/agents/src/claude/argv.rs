@@ -225,7 +225,7 @@ impl Parsed {
     }
 
     /// Adds a text to the agent's context, after the user's own. False: there is no place for it.
-    pub(super) fn tell(&mut self, text: &str) -> bool {
+    pub(super) fn append_system_prompt(&mut self, text: &str) -> bool {
         if self.subcommand.is_some() || self.appended_file {
             return false;
         }

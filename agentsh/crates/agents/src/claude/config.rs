@@ -9,12 +9,12 @@ use super::argv::Parsed;
 use super::plugins;
 use super::repository;
 use super::settings::Settings;
-use crate::servers::{COMMAND_LINE, EntrySource, FoundServer, GatheredServers, gather};
+use crate::servers::{COMMAND_LINE, EntrySource, FoundServer, GatheredServers, read_server_entries};
 use crate::{AgentError, Context, Origin, RemoteKind, Scope, Transport, agreement, expand, json, read};
 use agentsh_base::types::ServerId;
 
 /// Members of an entry that say how to use a server, not how to start it.
-pub(super) const KEPT: &[&str] = &["timeout", "alwaysLoad"];
+pub(super) const KEPT_MEMBERS: &[&str] = &["timeout", "alwaysLoad"];
 
 /// The content of Claude Code's own directory and files.
 #[derive(Debug)]
@@ -32,14 +32,14 @@ pub(super) struct Sources {
 }
 
 /// Claude Code's own directory, if the user has moved it.
-pub(super) fn moved(context: &Context<'_>) -> Option<PathBuf> {
+pub(super) fn custom_config_directory(context: &Context<'_>) -> Option<PathBuf> {
     let moved = context.env.get("CLAUDE_CONFIG_DIR").filter(|path| !path.is_empty());
     moved.map(|path| context.cwd.join(path))
 }
 
 /// Reads what is in Claude Code's own places.
 pub(super) fn sources(context: &Context<'_>) -> Result<Sources, AgentError> {
-    let moved = moved(context);
+    let moved = custom_config_directory(context);
     let directory = moved.clone().unwrap_or_else(|| context.home.join(".claude"));
     let old_place = directory.join(".config.json");
     let state_path = if old_place.exists() {
@@ -96,7 +96,7 @@ pub(super) fn servers(
         command_line_servers(context, config, &mut gathered)?;
     }
     let switched_off =
-        strings(at(sources.state.as_ref(), &["projects", &sources.project_key, "disabledMcpServers"]));
+        strings(value_at(sources.state.as_ref(), &["projects", &sources.project_key, "disabledMcpServers"]));
     gathered.found.retain(|id, _| !switched_off.contains(&id.0));
     Ok(gathered)
 }
@@ -146,10 +146,10 @@ pub(super) fn agents_value(
                 agreed: false,
                 lines: Default::default(),
             };
-            gather(
+            read_server_entries(
                 entries,
                 &place,
-                KEPT,
+                KEPT_MEMBERS,
                 |text, lookups| expand::braces(text, context.env, lookups),
                 &mut inner,
             )?;
@@ -188,10 +188,16 @@ fn state_servers(
     scope: Scope,
     gathered: &mut GatheredServers,
 ) -> Result<(), AgentError> {
-    let Some(entries) = at(sources.state.as_ref(), keys) else { return Ok(()) };
+    let Some(entries) = value_at(sources.state.as_ref(), keys) else { return Ok(()) };
     let lines = json::key_lines(&sources.state_text, keys);
     let place = EntrySource { file: &sources.state_path, scope, agreed: false, lines };
-    gather(entries, &place, KEPT, |text, lookups| expand::braces(text, context.env, lookups), gathered)
+    read_server_entries(
+        entries,
+        &place,
+        KEPT_MEMBERS,
+        |text, lookups| expand::braces(text, context.env, lookups),
+        gathered,
+    )
 }
 
 fn project_servers(
@@ -278,10 +284,16 @@ fn document_servers(
     let Some(entries) = document.get("mcpServers") else { return gathered.bad_file(scope, missing()) };
     let agreed = scope == Scope::Project && agreement::is_agreed(context.agreed, path, text);
     let place = EntrySource { file: path, scope, agreed, lines: json::key_lines(text, &["mcpServers"]) };
-    gather(entries, &place, KEPT, |text, lookups| expand::braces(text, context.env, lookups), gathered)
+    read_server_entries(
+        entries,
+        &place,
+        KEPT_MEMBERS,
+        |text, lookups| expand::braces(text, context.env, lookups),
+        gathered,
+    )
 }
 
-fn at<'v>(value: Option<&'v Value>, keys: &[&str]) -> Option<&'v Value> {
+fn value_at<'v>(value: Option<&'v Value>, keys: &[&str]) -> Option<&'v Value> {
     keys.iter().try_fold(value?, |value, key| value.get(*key))
 }
 

@@ -45,7 +45,7 @@ fn is_name(word: &str) -> bool {
 
 /// The text without the keys that are `unwanted`; None if it is unchanged. Front matter is removed as a whole if keys
 /// in it could be spelled in a way that is not understood here.
-pub(crate) fn without(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) -> Option<String> {
+pub(crate) fn without_keys(text: &str, mut unwanted: impl FnMut(&Block<'_>) -> bool) -> Option<String> {
     let body = text.trim_start_matches('\u{feff}');
     let is_mark = |line: &str, mark: &str| {
         line.trim_end_matches(|letter: char| letter.is_whitespace() || letter == '\u{feff}') == mark

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::config::Sources;
 use super::settings::Settings;
-use crate::facts::{HomeEntry, login_in, obeyed_of, per_project, read_only, relative, shown};
+use crate::facts::{HomeEntry, home_states, login_in, obeyed_of, per_project, read_only, relative};
 use crate::{
     Access, AgentError, Context, Endpoint, Format, HomeState, InjectedFile, KeptFile, Key, Launch,
     MemoryFiles, Shape, StateKind, TlsInspection, endpoint,
@@ -17,7 +17,7 @@ use crate::{
 /// outside would obey. State that covers all projects is kept per project here. Private to each run, because they are
 /// not listed: `shell-snapshots`, which a session outside the sandbox executes, and `sessions`, whose process ids
 /// mean nothing inside.
-const SHOWN: &[HomeEntry] = &[
+const HOME_ENTRIES: &[HomeEntry] = &[
     // Next to it are the tokens of remote servers, which are behind bridges.
     login_in(".credentials.json", &["claudeAiOauth"]),
     per_project("history.jsonl", StateKind::File),
@@ -41,14 +41,16 @@ const SHOWN: &[HomeEntry] = &[
 ];
 
 /// The files in Claude Code's own directory that it obeys.
-pub(super) fn obeyed(context: &Context<'_>) -> Vec<PathBuf> {
-    let names = obeyed_of(SHOWN).chain([".claude.json"]);
-    super::config::moved(context).map(|own| names.map(|name| own.join(name)).collect()).unwrap_or_default()
+pub(super) fn obeyed_files(context: &Context<'_>) -> Vec<PathBuf> {
+    let names = obeyed_of(HOME_ENTRIES).chain([".claude.json"]);
+    super::config::custom_config_directory(context)
+        .map(|own| names.map(|name| own.join(name)).collect())
+        .unwrap_or_default()
 }
 
 /// The paths of the home that the agent sees.
 pub(super) fn state(context: &Context<'_>, sources: &Sources) -> Vec<HomeState> {
-    let mut state = shown(context, SHOWN, |name| sources.directory.join(name));
+    let mut state = home_states(context, HOME_ENTRIES, |name| sources.directory.join(name));
     // Transcripts and memory of this project, for --continue and --resume.
     state.extend(of_project(context, sources).into_iter().map(|path| HomeState {
         path: relative(context, path),
@@ -108,7 +110,7 @@ pub(super) fn state_copy(
 
 /// Answers that Claude Code stores. A program inside could also have written that the user trusts a project or approves its
 /// servers, so such answers only apply to further runs in this project, in a sandbox.
-pub(super) fn remembered(sources: &Sources) -> KeptFile {
+pub(super) fn stored_answers(sources: &Sources) -> KeptFile {
     let project = |name: &str, shape| Key::of_project(&["projects", &sources.project_key, name], shape);
     let keys = vec![
         Key::harmless(&["hasCompletedOnboarding"], Shape::Flag),
@@ -220,7 +222,7 @@ pub(super) fn endpoints(
         let found = Endpoint { only_keys, ..moved.unwrap_or_else(default) };
         // A client certificate proves Claude Code only to the model's host itself.
         let has_certificate = value("CLAUDE_CODE_CLIENT_CERT").is_some();
-        add(if has_certificate { found } else { found.judged(TlsInspection::ByDefault) });
+        add(if has_certificate { found } else { found.with_inspection(TlsInspection::ByDefault) });
         let keyed = KEYS.iter().any(|name| value(name).is_some()) || settings.key_helper;
         if !keyed && (has_login || !is_moved) {
             add(endpoint::login("platform.claude.com", "login and token renewal", LOGIN));

@@ -29,7 +29,7 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &["-p", "--print"],
     environment: OWN_ENVIRONMENT,
     adapt,
-    obeyed: home::obeyed,
+    obeyed: home::obeyed_files,
 };
 
 const OWN_ENVIRONMENT: &[&str] = &[
@@ -88,14 +88,14 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
     }
     gathered.notes.extend(settings.notes.iter().cloned());
     launch.replaced.extend(settings.covered.iter().cloned());
-    subagents::look(context, &parsed, &sources.directory, &mut launch);
+    subagents::check_subagents(context, &parsed, &sources.directory, &mut launch);
     let mut options = gathered.finish(context, &mut launch);
     // A server that one subagent declares belongs only to it.
     options.retain(|id, _| shared.contains(id));
     let servers = bridges(context, &options);
 
     if let Some(text) = context.told.filter(|_| !is_managed)
-        && !parsed.tell(text)
+        && !parsed.append_system_prompt(text)
         && parsed.appended_file
     {
         launch.notes.push(
@@ -140,12 +140,12 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
         launch.files.push(file);
     }
     if !plain_subcommand {
-        launch.remembered.push(home::remembered(&sources));
+        launch.remembered.push(home::stored_answers(&sources));
     }
     launch.home_state = home::state(context, &sources);
     launch.memory = home::memory(context, &sources);
     if !plain_subcommand && !is_managed {
-        answers::own(context, &sources, &mut launch);
+        answers::provide_settings_file(context, &sources, &mut launch);
     }
     let hidden = launch.hidden.clone();
     launch.home_state.retain(|state| {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::argv::Parsed;
-use super::config::KEPT;
+use super::config::KEPT_MEMBERS;
 use super::settings::Settings;
 use crate::plugins::{Plugin, PluginLayout, add};
 use crate::servers::GatheredServers;
@@ -24,7 +24,7 @@ const PLUGIN_LAYOUT: PluginLayout<'_> = PluginLayout {
     root: &["CLAUDE_PLUGIN_ROOT"],
     id,
     starts_in_root: false,
-    kept: KEPT,
+    kept: KEPT_MEMBERS,
 };
 
 /// The id in tool names: `mcp__plugin_PLUGIN_SERVER__TOOL`.
@@ -41,7 +41,7 @@ pub(super) fn servers(
     directory: &Path,
     into: &mut GatheredServers,
 ) {
-    for plugin in installed(context, settings, directory, into) {
+    for plugin in installed_plugins(context, settings, directory, into) {
         add(context, &plugin, &PLUGIN_LAYOUT, into);
     }
     for root in in_skills(directory) {
@@ -86,7 +86,7 @@ fn manifest_name(root: &Path) -> Option<String> {
 }
 
 /// The installed plugins that the user's settings enable for this project.
-fn installed(
+fn installed_plugins(
     context: &Context<'_>,
     settings: &Settings,
     directory: &Path,

@@ -38,7 +38,7 @@ const NARROWING_LISTS: &[&str] = &["claudeMdExcludes", "deniedMcpServers", "disa
 const NARROWING_SWITCHES: &[&str] =
     &["disableAllHooks", "disableArtifact", "disableAutoMode", "disableWorkflows"];
 /// Switches, numbers and words that change how things look, or what the model knows about the work.
-const PLAIN: &[&str] = &[
+const HARMLESS_KEYS: &[&str] = &[
     "$schema",
     "alwaysThinkingEnabled",
     "autoCompactEnabled",
@@ -92,11 +92,11 @@ pub(super) fn settings(context: &Context<'_>, parsed: &Parsed, directory: &Path)
 
 impl Settings {
     pub(super) fn disables(&self, id: &ServerId) -> bool {
-        listed(&self.disabled, id)
+        is_listed(&self.disabled, id)
     }
 
     pub(super) fn approves(&self, id: &ServerId) -> bool {
-        self.approve_all || listed(&self.approved, id)
+        self.approve_all || is_listed(&self.approved, id)
     }
 
     /// Whether the user has switched a plugin on.
@@ -231,15 +231,15 @@ fn may_be_a_projects(key: &str, value: &Value) -> bool {
     }
     NARROWING_LISTS.contains(&key) && value.is_array()
         || NARROWING_SWITCHES.contains(&key) && (*value == true || value == "disable")
-        || PLAIN.contains(&key) && !(value.is_object() || value.is_array())
+        || HARMLESS_KEYS.contains(&key) && !(value.is_object() || value.is_array())
 }
 
-fn listed(names: &[String], id: &ServerId) -> bool {
-    names.iter().any(|name| plain(name) == plain(&id.0))
+fn is_listed(names: &[String], id: &ServerId) -> bool {
+    names.iter().any(|name| normalised_name(name) == normalised_name(&id.0))
 }
 
 /// Claude Code compares the names in its approval lists in the form they have in tool names.
-fn plain(name: &str) -> String {
+fn normalised_name(name: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
     name.chars().map(safe).collect()
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::argv::Parsed;
-use super::front_matter::{Block, is_declaration, without};
+use super::front_matter::{Block, is_declaration, without_keys};
 use crate::{Context, Launch, read, walk};
 
 /// Tools that change nothing and connect to nothing: a project may allow them.
@@ -15,7 +15,7 @@ const READING: &[&str] = &["AskUserQuestion", "Glob", "Grep", "LS", "NotebookRea
 const ASKING: &[&str] = &["default", "manual", "plan"];
 
 /// Looks at the files of the project, in each directory from the current one up and in those that the command line adds.
-pub(super) fn look(context: &Context<'_>, parsed: &Parsed, directory: &Path, launch: &mut Launch) {
+pub(super) fn check_subagents(context: &Context<'_>, parsed: &Parsed, directory: &Path, launch: &mut Launch) {
     let within = |directory: &&Path| directory.starts_with(context.project);
     let above = context.cwd.ancestors().filter(within).map(Path::to_owned);
     let added = parsed.added.iter().map(|directory| context.cwd.join(directory));
@@ -49,7 +49,7 @@ impl Subagents<'_> {
             }
         };
         let (mut servers, mut word) = (false, BTreeSet::new());
-        let content = without(&text, |block| {
+        let content = without_keys(&text, |block| {
             let is_server = is_declaration(block);
             let is_word = speaks_for_the_user(block);
             servers |= is_server;
@@ -110,14 +110,14 @@ mod tests {
     use super::*;
 
     fn without_servers(text: &str) -> Option<String> {
-        without(text, is_declaration)
+        without_keys(text, is_declaration)
     }
 
     /// A project allows only tools that read.
     #[test]
     fn permissions_and_hooks_in_project_front_matter_are_removed() {
         let file = |front: &str| format!("---\ndescription: a\n{front}model: opus\n---\nBody\n");
-        let of_project = |text: &str| without(text, speaks_for_the_user);
+        let of_project = |text: &str| without_keys(text, speaks_for_the_user);
         for front in [
             "",
             "allowed-tools: Read, Grep\n",

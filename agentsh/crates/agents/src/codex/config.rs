@@ -7,7 +7,7 @@ use toml::{Spanned, Table, Value};
 
 use super::argv::Parsed;
 use crate::servers::{
-    COMMAND_LINE, FoundServer, GatheredServers, credential_problem, name_problem, withheld,
+    COMMAND_LINE, FoundServer, GatheredServers, credential_problem, name_problem, withheld_variables_note,
 };
 use crate::{AgentError, Context, Declared, Origin, RemoteKind, Scope, Transport, agreement, expand, read};
 use agentsh_base::types::ServerId;
@@ -118,7 +118,7 @@ pub(super) fn layers(
 
 impl Layers {
     /// The merged configuration, without project settings that the user has not approved.
-    pub(super) fn effective(&self) -> Table {
+    pub(super) fn effective_config(&self) -> Table {
         let mut merged = Table::new();
         let agreed = self.project.iter().filter(|layer| self.trusted && layer.agreed);
         for layer in self.user.iter().chain(agreed).chain(&self.command_line).chain(&self.managed) {
@@ -128,7 +128,7 @@ impl Layers {
     }
 
     fn trusts(&self, directory: &Path) -> bool {
-        let effective = self.effective();
+        let effective = self.effective_config();
         let project =
             effective.get("projects").and_then(|projects| projects.get(&*directory.to_string_lossy()));
         project.and_then(|project| project.get("trust_level")).and_then(Value::as_str) == Some("trusted")
@@ -193,7 +193,7 @@ pub(super) fn servers(
             continue;
         }
         let id = ServerId(name.clone());
-        match declared(context, &id, &entry, &origin, &mut gathered.notes) {
+        match declare_server(context, &id, &entry, &origin, &mut gathered.notes) {
             Ok(declared) => {
                 merged.insert(id.clone(), entry);
                 gathered.found.insert(id, FoundServer { declared, kept: Default::default() });
@@ -284,7 +284,7 @@ impl Layer {
     }
 }
 
-fn declared(
+fn declare_server(
     context: &Context<'_>,
     id: &ServerId,
     entry: &Table,
@@ -389,7 +389,12 @@ fn env(
         }
         let (file, line) = (origin.file.display(), origin.line);
         if !lookups.withheld.is_empty() {
-            notes.push(withheld(&format!("{file}:{line}"), id, &lookups.withheld, &origin.file));
+            notes.push(withheld_variables_note(
+                &format!("{file}:{line}"),
+                id,
+                &lookups.withheld,
+                &origin.file,
+            ));
         }
         if !env.is_empty() {
             let names = env.keys().map(String::as_str).collect::<Vec<_>>().join(", ");

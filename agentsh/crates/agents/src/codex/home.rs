@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 use super::argv::Parsed;
-use crate::facts::{HomeEntry, login, obeyed_of, per_project, private, read_only, shown};
+use crate::facts::{HomeEntry, home_states, login, obeyed_of, per_project, private, read_only};
 use crate::{
     AgentError, Context, Endpoint, Format, HomeState, KeptFile, Key, Launch, Shape, StateKind, TlsInspection,
     endpoint, json, read,
@@ -14,7 +14,7 @@ use crate::{
 /// What Codex obeys can be read: if a sandboxed agent could write it, the next one outside would obey. What it keeps of all projects
 /// in one place is here one for each. Its databases are private to each run: they are rebuilt from the transcripts, and their
 /// journals cannot be shared file by file. So is the socket of its background server.
-const SHOWN: &[HomeEntry] = &[
+const HOME_ENTRIES: &[HomeEntry] = &[
     login("auth.json"),
     per_project("history.jsonl", StateKind::File),
     per_project("archived_sessions", StateKind::Dir),
@@ -37,17 +37,20 @@ pub(super) fn directory(context: &Context<'_>) -> PathBuf {
 }
 
 /// The files in Codex's directory that it obeys.
-pub(super) fn obeyed(context: &Context<'_>) -> Vec<PathBuf> {
-    obeyed_of(SHOWN).chain(["config.toml", "skills"]).map(|name| directory(context).join(name)).collect()
+pub(super) fn obeyed_files(context: &Context<'_>) -> Vec<PathBuf> {
+    obeyed_of(HOME_ENTRIES)
+        .chain(["config.toml", "skills"])
+        .map(|name| directory(context).join(name))
+        .collect()
 }
 
 /// The paths of the home that Codex sees.
 pub(super) fn state(context: &Context<'_>, codex_home: &Path) -> Vec<HomeState> {
-    shown(context, SHOWN, |name| codex_home.join(name))
+    home_states(context, HOME_ENTRIES, |name| codex_home.join(name))
 }
 
 /// Answers that Codex stores, as for Claude Code.
-pub(super) fn remembered(context: &Context<'_>, codex_home: &Path) -> KeptFile {
+pub(super) fn stored_answers(context: &Context<'_>, codex_home: &Path) -> KeptFile {
     let cwd = std::fs::canonicalize(context.cwd).unwrap_or_else(|_| context.cwd.to_owned());
     let mut places = vec![context.project.to_string_lossy(), cwd.to_string_lossy()];
     places.dedup();
@@ -122,7 +125,7 @@ pub(super) fn model(
     for endpoint in found {
         if !launch.endpoints.iter().any(|known| (&known.host, known.port) == (&endpoint.host, endpoint.port))
         {
-            launch.endpoints.push(endpoint.judged(TlsInspection::ByDefault));
+            launch.endpoints.push(endpoint.with_inspection(TlsInspection::ByDefault));
         }
     }
     Ok(())

@@ -25,11 +25,11 @@ pub(super) const ADAPTER: Adapter = Adapter {
     headless: &["exec", "e"],
     environment: &["CODEX_*", "OPENAI_*", "RUST_LOG"],
     adapt,
-    obeyed: home::obeyed,
+    obeyed: home::obeyed_files,
 };
 
 /// Members of an entry that say how to use a server, not how to start it.
-const KEPT: &[&str] = &[
+const KEPT_MEMBERS: &[&str] = &[
     "default_tools_approval_mode",
     "disabled_tools",
     "enabled_tools",
@@ -54,7 +54,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
 
     let (mut gathered, merged) = config::servers(context, &layers)?;
     gathered.notes.extend(layers.notes.iter().cloned());
-    let effective = layers.effective();
+    let effective = layers.effective_config();
     plugins::servers(context, &effective, &codex_home, &mut gathered);
     gathered.finish(context, &mut launch);
     refuse_names(&mut launch);
@@ -108,7 +108,7 @@ fn adapt(context: &Context<'_>, etc: &Path) -> Result<Launch, AgentError> {
         launch.notes.push("changes that `codex` makes to its configuration here are discarded".to_owned());
     }
     if !parsed.ignore_user_config {
-        launch.remembered.push(home::remembered(context, &codex_home));
+        launch.remembered.push(home::stored_answers(context, &codex_home));
     }
     launch.home_state = home::state(context, &codex_home);
     home::model(context, &parsed, &effective, &codex_home, &mut launch)?;
@@ -142,7 +142,7 @@ fn bridges(
         let before = merged.get(id).into_iter().flatten();
         entry.extend(
             before
-                .filter(|(key, _)| KEPT.contains(&key.as_str()))
+                .filter(|(key, _)| KEPT_MEMBERS.contains(&key.as_str()))
                 .map(|(key, value)| (key.clone(), value.clone())),
         );
         servers.insert(id.0.clone(), Value::Table(entry));
@@ -208,7 +208,7 @@ fn cover_other_layers(
 }
 
 /// Numbers, switches and words of a project's file that change how things look, or what the model knows about the work.
-const PLAIN: &[&str] = &[
+const HARMLESS_KEYS: &[&str] = &[
     "disable_paste_burst",
     "file_opener",
     "hide_agent_reasoning",
@@ -244,7 +244,7 @@ fn remove_disallowed(table: &mut Table, also: &[&str]) -> Vec<String> {
         let narrowing = NARROWING.iter().find(|(name, _)| *name == key);
         let is_narrowing =
             narrowing.is_some_and(|(_, values)| value.as_str().is_some_and(|value| values.contains(&value)));
-        let is_plain = PLAIN.contains(&key) && !matches!(value, Value::Table(_) | Value::Array(_));
+        let is_plain = HARMLESS_KEYS.contains(&key) && !matches!(value, Value::Table(_) | Value::Array(_));
         is_narrowing || is_plain || (also.contains(&key) && !value.is_table())
     };
     let is_not = |(key, value): (&String, &Value)| (!is_a_projects(key, value)).then(|| key.clone());

@@ -53,7 +53,7 @@ pub(super) fn of_instructions(text: &str) -> Vec<String> {
         if let Some((command, _)) = piece.split_once('`')
             && !command.contains('\n')
         {
-            acts.push(format!("runs when it is used: {}", shown(command)));
+            acts.push(format!("runs when it is used: {}", display_text(command)));
         }
     }
     acts.truncate(MAX_COUNT);
@@ -67,7 +67,7 @@ fn walk(value: &Value, above: &str, left: usize, acts: &mut Vec<String>) {
             for (name, inner) in members {
                 let here = format!("{above}/{name}");
                 if let Some(what) = of_member(name, inner, value) {
-                    acts.push(format!("{what} ({})", shown(&here)));
+                    acts.push(format!("{what} ({})", display_text(&here)));
                 }
                 // Only the names of variables are reported.
                 if name != "env" {
@@ -93,7 +93,7 @@ fn of_member(name: &str, value: &Value, around: &Value) -> Option<String> {
             Value::String(text) => vec![text],
             _ => Vec::new(),
         };
-        shown(&names.join(", "))
+        display_text(&names.join(", "))
     };
     match (lower.as_str(), value) {
         (_, Value::Null | Value::Bool(false)) => None,
@@ -106,21 +106,26 @@ fn of_member(name: &str, value: &Value, around: &Value) -> Option<String> {
                 Value::String(text) => vec![text],
                 other => other.as_array().into_iter().flatten().filter_map(Value::as_str).collect(),
             };
-            Some(format!("runs {}", shown(&words.into_iter().chain(arguments).collect::<Vec<_>>().join(" "))))
+            Some(format!(
+                "runs {}",
+                display_text(&words.into_iter().chain(arguments).collect::<Vec<_>>().join(" "))
+            ))
         }
-        ("url" | "httpurl" | "serverurl", Value::String(url)) => Some(format!("connects to {}", shown(url))),
+        ("url" | "httpurl" | "serverurl", Value::String(url)) => {
+            Some(format!("connects to {}", display_text(url)))
+        }
         ("env", _) => Some(format!("sets variables: {}", names())),
         ("allow" | "allowedtools" | "autoapprove" | "alwaysallow", Value::Array(_)) => {
             Some(format!("lets the agent do without asking: {}", names()))
         }
         ("defaultmode" | "approval_policy" | "sandbox_mode", Value::String(mode)) => {
-            Some(format!("sets '{name}' to {}", shown(mode)))
+            Some(format!("sets '{name}' to {}", display_text(mode)))
         }
         (_, Value::Object(_)) if lower.contains("mcp") => Some(format!("declares servers: {}", names())),
         (_, Value::Bool(true) | Value::String(_) | Value::Array(_) | Value::Object(_))
             if is_disallowed_in_project(name) =>
         {
-            Some(format!("sets '{}', which names programs, addresses or accounts", shown(name)))
+            Some(format!("sets '{}', which names programs, addresses or accounts", display_text(name)))
         }
         _ => None,
     }
@@ -128,11 +133,11 @@ fn of_member(name: &str, value: &Value, around: &Value) -> Option<String> {
 
 fn value_text(value: &str) -> String {
     let value = value.trim();
-    if value.is_empty() { String::new() } else { format!(": {}", shown(value)) }
+    if value.is_empty() { String::new() } else { format!(": {}", display_text(value)) }
 }
 
 /// The text, escaped and bounded.
-fn shown(text: &str) -> String {
+fn display_text(text: &str) -> String {
     let cut: String = text.chars().take(MAX_SHOWN).collect();
     let more = if cut.len() < text.len() { "..." } else { "" };
     format!("{}{more}", agentsh_base::escape::line(&cut))

@@ -26,7 +26,7 @@ const DISALLOWED_IN_PROJECT: &[&str] = &[
 /// Takes out what is not for a project to say; gives the names, with the keys above them.
 pub(in super::super) fn remove_disallowed(document: &mut Value) -> Vec<String> {
     let mut taken = Vec::new();
-    below(document, "", &mut taken);
+    remove_disallowed_keys(document, "", &mut taken);
     taken
 }
 
@@ -36,7 +36,7 @@ pub(super) fn is_disallowed_in_project(name: &str) -> bool {
     DISALLOWED_IN_PROJECT.iter().any(|part| plain.contains(part))
 }
 
-fn below(value: &mut Value, above: &str, taken: &mut Vec<String>) {
+fn remove_disallowed_keys(value: &mut Value, above: &str, taken: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
             members.retain(|name, _| {
@@ -47,10 +47,10 @@ fn below(value: &mut Value, above: &str, taken: &mut Vec<String>) {
                 stays
             });
             for (name, inner) in members {
-                below(inner, &format!("{above}{name}."), taken);
+                remove_disallowed_keys(inner, &format!("{above}{name}."), taken);
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| below(item, above, taken)),
+        Value::Array(items) => items.iter_mut().for_each(|item| remove_disallowed_keys(item, above, taken)),
         _ => {}
     }
 }

@@ -8,7 +8,7 @@ mod project_files;
 
 pub(super) use keys::remove_disallowed;
 pub(super) use mask::{mask, mask_these};
-pub use project_files::{ProjectAgentConfig, ProjectFile, look};
+pub use project_files::{ProjectAgentConfig, ProjectFile, scan_project};
 
 /// An agent, and its files of a project. A path that ends in `/` is a directory.
 struct KnownAgent {

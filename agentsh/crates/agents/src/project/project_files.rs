@@ -39,7 +39,7 @@ pub struct ProjectFile {
 
 /// Looks through a project. Of more than `most` entries the rest is left out. Links are not followed out of it.
 #[must_use]
-pub fn look(project: &Path, most: usize) -> ProjectAgentConfig {
+pub fn scan_project(project: &Path, most: usize) -> ProjectAgentConfig {
     let mut brings = ProjectAgentConfig::default();
     let mut left = most;
     walk(project, Path::new(""), DEPTH, &mut left, &mut brings);
@@ -65,14 +65,14 @@ fn walk(project: &Path, below: &Path, depth: usize, left: &mut usize, brings: &m
             if !SKIPPED.iter().any(|skipped| name == *skipped) {
                 walk(project, &path, depth, left, brings);
             }
-        } else if let Some((agent, starts)) = obeyed(&path) {
-            brings.files.push(brought(project, path, agent, starts, kind.is_symlink()));
+        } else if let Some((agent, starts)) = agent_of_file(&path) {
+            brings.files.push(project_file(project, path, agent, starts, kind.is_symlink()));
         }
     }
 }
 
 /// The agent that obeys a file, by the longest matching path.
-fn obeyed(path: &Path) -> Option<(&'static str, bool)> {
+fn agent_of_file(path: &Path) -> Option<(&'static str, bool)> {
     let text = format!("/{}", path.to_str()?);
     let fits = |known: &str| match known.ends_with('/') {
         true => text.contains(&format!("/{known}")),
@@ -86,7 +86,13 @@ fn obeyed(path: &Path) -> Option<(&'static str, bool)> {
     best.map(|(title, starts, _)| (title, starts))
 }
 
-fn brought(project: &Path, path: PathBuf, agent: &'static str, starts: bool, is_link: bool) -> ProjectFile {
+fn project_file(
+    project: &Path,
+    path: PathBuf,
+    agent: &'static str,
+    starts: bool,
+    is_link: bool,
+) -> ProjectFile {
     let whole = project.join(&path);
     let of = |acts: Vec<String>, hash: String, text| ProjectFile {
         path: path.clone(),
@@ -104,10 +110,10 @@ fn brought(project: &Path, path: PathBuf, agent: &'static str, starts: bool, is_
         let shown = to.display().to_string();
         // A file in the project is checked at its own path, unless nothing would obey it there.
         return match leads.strip_prefix(&root) {
-            Ok(inside) if obeyed(inside).is_some() => of(Vec::new(), hash, None),
+            Ok(inside) if agent_of_file(inside).is_some() => of(Vec::new(), hash, None),
             Ok(inside) => ProjectFile {
                 path: path.clone(),
-                ..brought(project, inside.to_owned(), agent, starts, false)
+                ..project_file(project, inside.to_owned(), agent, starts, false)
             },
             Err(_) => {
                 let what = format!("leads out of the project, to {}", agentsh_base::escape::line(&shown));

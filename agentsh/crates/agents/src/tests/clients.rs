@@ -43,7 +43,7 @@ fn wrapping_a_client_configuration_can_be_undone() {
         ),
     ] {
         let client = Client::named(name).unwrap();
-        let wrapped = client.wrapped(text, Path::new(HERE), "/usr/bin/agentsh").unwrap();
+        let wrapped = client.wrap_servers(text, Path::new(HERE), "/usr/bin/agentsh").unwrap();
         assert_eq!(wrapped.done, ["fs"], "{name}");
         let flat: String = wrapped.text.split_whitespace().collect();
         assert!(
@@ -51,7 +51,7 @@ fn wrapping_a_client_configuration_can_be_undone() {
             "{name}: {flat}"
         );
         assert!(!name.eq("codex") || wrapped.text.contains("# this one"), "{}", wrapped.text);
-        let again = client.wrapped(&wrapped.text, Path::new(HERE), "/usr/bin/agentsh").unwrap();
+        let again = client.wrap_servers(&wrapped.text, Path::new(HERE), "/usr/bin/agentsh").unwrap();
         assert!(again.done.is_empty() && again.text == wrapped.text, "{name}: {again:?}");
         let back = client.without_agentsh(&wrapped.text, Path::new(HERE)).unwrap();
         assert_eq!(back.text, text, "{name}");
@@ -62,7 +62,7 @@ fn wrapping_a_client_configuration_can_be_undone() {
 fn client_configuration_that_cannot_be_wrapped_says_why() {
     let client = Client::named("cursor").unwrap();
     let text = r#"{"mcpServers": {"web": {"url": "https://x"}, "odd": {}, "ours": {"command": "agentsh", "args": ["proxy"]}}}"#;
-    let changed = client.wrapped(text, Path::new(HERE), "agentsh").unwrap();
+    let changed = client.wrap_servers(text, Path::new(HERE), "agentsh").unwrap();
     assert_eq!(changed.text, text);
     assert_eq!(changed.left.len(), 3);
     assert!(changed.left[0].1.contains("a remote server"), "{changed:?}");
@@ -72,7 +72,7 @@ fn client_configuration_that_cannot_be_wrapped_says_why() {
         ("{", "not valid JSON"),
         ("{ // mine\n\"mcpServers\": {\"a\": {\"command\": \"x\"}}}", "comments"),
     ] {
-        let error = client.wrapped(text, Path::new(HERE), "agentsh").unwrap_err().to_string();
+        let error = client.wrap_servers(text, Path::new(HERE), "agentsh").unwrap_err().to_string();
         assert!(error.contains(message), "{text}: {error}");
     }
 }

@@ -10,12 +10,12 @@ pub(super) fn json(body: &[u8], labels: &[String]) -> Result<f64, String> {
     let answer: Value = serde_json::from_slice(body).map_err(|_| "its answer is not JSON".to_owned())?;
     match &answer {
         Value::Object(members) if members.contains_key("label") => {
-            labelled(std::slice::from_ref(&answer), labels)
+            attack_score(std::slice::from_ref(&answer), labels)
         }
-        Value::Object(members) => share(members.get("score")),
+        Value::Object(members) => score_of(members.get("score")),
         Value::Array(items) => match items.as_slice() {
-            [Value::Array(inner)] => labelled(inner, labels),
-            items => labelled(items, labels),
+            [Value::Array(inner)] => attack_score(inner, labels),
+            items => attack_score(items, labels),
         },
         _ => Err(UNEXPECTED_FORMAT.to_owned()),
     }
@@ -24,11 +24,11 @@ pub(super) fn json(body: &[u8], labels: &[String]) -> Result<f64, String> {
 const UNEXPECTED_FORMAT: &str = "its answer does not have the requested format";
 
 /// Scores of labels: those that mean an attack are added up.
-fn labelled(items: &[Value], labels: &[String]) -> Result<f64, String> {
+fn attack_score(items: &[Value], labels: &[String]) -> Result<f64, String> {
     let (mut sum, mut known) = (0.0, false);
     for item in items {
         let label = item.get("label").and_then(Value::as_str).ok_or(UNEXPECTED_FORMAT)?;
-        let score = share(item.get("score"))?;
+        let score = score_of(item.get("score"))?;
         if labels.contains(&label.to_lowercase()) {
             known = true;
             sum += score;
@@ -64,7 +64,7 @@ pub(super) fn chat(body: &[u8], code: &str) -> Result<f64, String> {
     in_range(score)
 }
 
-fn share(value: Option<&Value>) -> Result<f64, String> {
+fn score_of(value: Option<&Value>) -> Result<f64, String> {
     in_range(value.and_then(Value::as_f64).ok_or(UNEXPECTED_FORMAT)?)
 }
 

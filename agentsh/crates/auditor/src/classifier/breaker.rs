@@ -22,14 +22,14 @@ impl Breaker {
     }
 
     /// An answer that is not a score is an answer: a text can bring it about, and closes nothing for others.
-    pub fn heard(&mut self, said: &Result<f64, NoScore>, now: Instant) {
+    pub fn record_answer(&mut self, said: &Result<f64, NoScore>, now: Instant) {
         match said {
-            Err(NoScore::Away(_)) => self.failed(now),
+            Err(NoScore::Away(_)) => self.record_failure(now),
             Ok(_) | Err(NoScore::Odd(_)) => *self = Self::default(),
         }
     }
 
-    pub fn failed(&mut self, now: Instant) {
+    pub fn record_failure(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= MAX_FAILURES {
             self.until = Some(now + OPEN_TIME);
@@ -44,16 +44,16 @@ mod tests {
     #[test]
     fn endpoint_is_paused_after_three_failures_and_retried_later() {
         let (mut breaker, start) = (Breaker::default(), Instant::now());
-        breaker.failed(start);
-        breaker.failed(start);
+        breaker.record_failure(start);
+        breaker.record_failure(start);
         assert_eq!(breaker.closed_for(start), None);
-        breaker.failed(start);
+        breaker.record_failure(start);
         assert_eq!(breaker.closed_for(start), Some(OPEN_TIME));
         let later = start + OPEN_TIME;
         assert_eq!(breaker.closed_for(later), None);
-        breaker.failed(later);
+        breaker.record_failure(later);
         assert_eq!(breaker.closed_for(later), Some(OPEN_TIME));
-        breaker.heard(&Ok(0.5), later);
+        breaker.record_answer(&Ok(0.5), later);
         assert_eq!(breaker.closed_for(later), None);
     }
 
@@ -61,11 +61,11 @@ mod tests {
     fn malformed_answers_do_not_pause_the_endpoint_and_silence_does() {
         let (mut breaker, start) = (Breaker::default(), Instant::now());
         for _ in 0..MAX_FAILURES * 2 {
-            breaker.heard(&Err(NoScore::Odd("its answer is not JSON".to_owned())), start);
+            breaker.record_answer(&Err(NoScore::Odd("its answer is not JSON".to_owned())), start);
         }
         assert_eq!(breaker.closed_for(start), None);
         for _ in 0..MAX_FAILURES {
-            breaker.heard(&Err(NoScore::Away("no answer".to_owned())), start);
+            breaker.record_answer(&Err(NoScore::Away("no answer".to_owned())), start);
         }
         assert_eq!(breaker.closed_for(start), Some(OPEN_TIME));
     }

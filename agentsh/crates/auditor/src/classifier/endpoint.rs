@@ -22,7 +22,7 @@ pub(super) enum NoScore {
 }
 
 impl NoScore {
-    pub fn why(self) -> String {
+    pub fn reason(self) -> String {
         match self {
             Self::Away(why) | Self::Odd(why) => why,
         }

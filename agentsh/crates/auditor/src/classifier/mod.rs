@@ -31,7 +31,7 @@ const MAX_PIECES: usize = 8;
 /// Questions on their way at once; more wait for their turn.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
 /// Scores that are kept.
-const KEPT: usize = 4096;
+const MAX_CACHED_SCORES: usize = 4096;
 
 type Hash = [u8; 32];
 
@@ -168,7 +168,7 @@ impl Classifier {
                 Ok(Some(Ok((_, Err(why))))) => why,
                 Ok(Some(Err(_))) => "the request to it failed".to_owned(),
                 Err(_) => {
-                    self.breaker.borrow_mut().failed(Instant::now());
+                    self.breaker.borrow_mut().record_failure(Instant::now());
                     let why = format!("it did not answer within {} ms", self.within.as_millis());
                     given.missing.get_or_insert(why);
                     return given;
@@ -180,7 +180,7 @@ impl Classifier {
 
     async fn piece(&self, text: &str) -> Result<f64, String> {
         let hash = hash(text);
-        if let Some(score) = self.known(&hash) {
+        if let Some(score) = self.cached_score(&hash) {
             return Ok(score);
         }
         self.left_alone()?;
@@ -188,8 +188,8 @@ impl Classifier {
         // An earlier request may have found that the endpoint does not answer.
         self.left_alone()?;
         let said = endpoint::ask(self, text).await;
-        self.breaker.borrow_mut().heard(&said, Instant::now());
-        let score = said.map_err(NoScore::why)?;
+        self.breaker.borrow_mut().record_answer(&said, Instant::now());
+        let score = said.map_err(NoScore::reason)?;
         self.kept.borrow_mut().keep(hash, score);
         Ok(score)
     }
@@ -203,7 +203,7 @@ impl Classifier {
         }
     }
 
-    fn known(&self, hash: &Hash) -> Option<f64> {
+    fn cached_score(&self, hash: &Hash) -> Option<f64> {
         self.kept.borrow().scores.get(hash).copied()
     }
 }
@@ -213,7 +213,7 @@ impl ScoreCache {
         if self.scores.insert(hash, score).is_none() {
             self.order.push_back(hash);
         }
-        if self.order.len() > KEPT
+        if self.order.len() > MAX_CACHED_SCORES
             && let Some(oldest) = self.order.pop_front()
         {
             self.scores.remove(&oldest);
@@ -258,10 +258,10 @@ mod tests {
     #[test]
     fn score_cache_is_bounded() {
         let mut kept = ScoreCache::default();
-        for number in 0..KEPT + 10 {
+        for number in 0..MAX_CACHED_SCORES + 10 {
             kept.keep(hash(&number.to_string()), 0.5);
         }
-        assert_eq!((kept.scores.len(), kept.order.len()), (KEPT, KEPT));
+        assert_eq!((kept.scores.len(), kept.order.len()), (MAX_CACHED_SCORES, MAX_CACHED_SCORES));
         assert!(!kept.scores.contains_key(&hash("0")));
     }
 }

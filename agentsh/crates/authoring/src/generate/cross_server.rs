@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::quoted;
 use agentsh_base::json::{self, Json};
 use agentsh_base::types::{RuleRef, ServerId, ToolId};
-use agentsh_guard::checks::looks;
+use agentsh_guard::checks::name_skeleton;
 use agentsh_guard::{Guard, Reason, SubjectKind};
 use agentsh_policy::{McpPolicy, Ruled};
 
@@ -47,7 +47,7 @@ impl CrossServerUse {
             };
             text.push_str(&format!("      {key}: {{enabled: {flag}}}{why}\n"));
         };
-        line("shadow_tool", self.shadowed());
+        line("shadow_tool", self.shadowing_note());
         let mut policy = McpPolicy::default();
         let rule = RuleRef::default_rule("cross_server");
         let off = || Some(Ruled { value: false, rule: rule.clone() });
@@ -70,10 +70,10 @@ impl CrossServerUse {
     }
 
     /// Two servers with tools that look alike, one of which was called.
-    fn shadowed(&self) -> Option<String> {
+    fn shadowing_note(&self) -> Option<String> {
         let mut first: BTreeMap<String, Vec<&ToolId>> = BTreeMap::new();
         for tool in &self.listed {
-            first.entry(looks(&tool.tool)).or_default().push(tool);
+            first.entry(name_skeleton(&tool.tool)).or_default().push(tool);
         }
         let called: BTreeSet<&ToolId> = self.calls.iter().collect();
         let alike = first.into_values().find(|tools| {
@@ -102,7 +102,7 @@ impl CrossServerUse {
             };
             let decision = guard.decide(&call.server, matter, Duration::ZERO);
             if decision.verdict.reason == reason {
-                let from = decision.deciding().and_then(|found| found.source.clone())?;
+                let from = decision.deciding_finding().and_then(|found| found.source.clone())?;
                 return Some(format!(
                     "the session called {} of {} after {} of {}",
                     quoted(&call.tool),

@@ -92,28 +92,30 @@ impl Files {
             let mut list: Vec<(String, String)> = Vec::new();
             for grant in granted.iter().filter(|grant| grant.word == word) {
                 let note = format!("granted by {}", grant.rule);
-                match closed(word, &grant.path, &deny, paths) {
+                match why_still_denied(word, &grant.path, &deny, paths) {
                     None => list.push((grant.path.clone(), note)),
                     Some(why) => out.comment(word, &grant.path, &format!("{note}, and {why}")),
                 }
             }
             let refused = self.refused.get(who).into_iter().flatten().filter(|((of, _), _)| *of == word);
             let (wanted, others): (Vec<_>, Vec<_>) = refused
-                .map(|((_, path), why)| (Path::new(path), why.or_else(|| shared(Path::new(path), paths))))
+                .map(|((_, path), why)| {
+                    (Path::new(path), why.or_else(|| shared_directory_note(Path::new(path), paths)))
+                })
                 .partition(|(_, why)| why.is_none());
             for (path, why) in others {
                 let is_covered = list.iter().any(|(entry, _)| covers(entry, path, paths));
                 if let Some(why) = why.filter(|_| !is_covered) {
-                    let text = shown(path, &paths.home);
-                    let why = closed(word, &text, &deny, paths).unwrap_or_else(|| why.to_owned());
+                    let text = display_path(path, &paths.home);
+                    let why = why_still_denied(word, &text, &deny, paths).unwrap_or_else(|| why.to_owned());
                     out.comment(word, &text, &format!("refused: {why}"));
                 }
             }
-            for path in gathered(wanted.into_iter().map(|(path, _)| path), paths) {
-                let text = shown(&path, &paths.home);
+            for path in group_by_directory(wanted.into_iter().map(|(path, _)| path), paths) {
+                let text = display_path(&path, &paths.home);
                 let why = match is_exact(&text) {
                     false => Some("a policy cannot contain this name".to_owned()),
-                    true => closed(word, &text, &deny, paths),
+                    true => why_still_denied(word, &text, &deny, paths),
                 };
                 let is_covered = list.iter().any(|(entry, _)| covers(entry, &path, paths));
                 match why {
@@ -142,8 +144,8 @@ impl Files {
                     of == word && list.iter().any(|(entry, _)| covers(entry, Path::new(about), paths))
                 });
                 if !is_listed {
-                    let text = shown(Path::new(about), &paths.home);
-                    let why = closed(*word, &text, &[], paths);
+                    let text = display_path(Path::new(about), &paths.home);
+                    let why = why_still_denied(*word, &text, &[], paths);
                     let why = why.unwrap_or_else(|| "no rule named it".to_owned());
                     out.comment(*word, &text, &format!("requested with `agentsh why`: {why}"));
                 }
@@ -192,7 +194,12 @@ impl Entries {
 }
 
 /// Why a path stays closed although an entry names it; None if the entry opens it.
-fn closed(word: FileWord, path: &str, deny: &[Ruled<String>], paths: &PathContext) -> Option<String> {
+fn why_still_denied(
+    word: FileWord,
+    path: &str,
+    deny: &[Ruled<String>],
+    paths: &PathContext,
+) -> Option<String> {
     let resolved = agentsh_policy::place::resolve(path, paths);
     if word == FileWord::Write && paths.home.starts_with(&resolved) {
         return Some("it contains the home directory, which is never writable".to_owned());
@@ -232,14 +239,14 @@ fn covers(entry: &str, path: &Path, paths: &PathContext) -> bool {
 }
 
 /// Replaces many refused files of one directory by the directory, unless that is shared.
-fn gathered<'p>(refused: impl Iterator<Item = &'p Path>, paths: &PathContext) -> BTreeSet<PathBuf> {
+fn group_by_directory<'p>(refused: impl Iterator<Item = &'p Path>, paths: &PathContext) -> BTreeSet<PathBuf> {
     let home = &paths.home;
     let mut by_directory: BTreeMap<&Path, Vec<&Path>> = BTreeMap::new();
     for path in refused {
         by_directory.entry(path.parent().unwrap_or(path)).or_default().push(path);
     }
     let all = by_directory.into_iter().flat_map(|(directory, files)| {
-        let is_one = files.len() > MAX_OF_ONE && shared(directory, paths).is_none();
+        let is_one = files.len() > MAX_OF_ONE && shared_directory_note(directory, paths).is_none();
         if is_one { vec![directory.to_owned()] } else { files.into_iter().map(Path::to_owned).collect() }
     });
     let all: BTreeSet<PathBuf> = all.collect();
@@ -260,7 +267,7 @@ fn only_looked_for(access: &str) -> Option<&'static str> {
 }
 
 /// Why an entry does not name a directory only because something in it was looked up.
-fn shared(path: &Path, paths: &PathContext) -> Option<&'static str> {
+fn shared_directory_note(path: &Path, paths: &PathContext) -> Option<&'static str> {
     let in_home = SHARED_IN_HOME.iter().any(|shared| path == paths.home.join(shared));
     let is_shared = in_home
         || SHARED.iter().any(|shared| path == Path::new(shared))
@@ -269,7 +276,7 @@ fn shared(path: &Path, paths: &PathContext) -> Option<&'static str> {
 }
 
 /// `~` for the home, as people write it.
-fn shown(path: &Path, home: &Path) -> String {
+fn display_path(path: &Path, home: &Path) -> String {
     match path.strip_prefix(home) {
         Ok(below) if !below.as_os_str().is_empty() => format!("~/{}", below.display()),
         _ => path.display().to_string(),

@@ -11,7 +11,7 @@ pub use read::{
 };
 pub use text::{folds_to, has_lone_surrogate, unescape};
 pub use tree::Json;
-pub use write::{spell, write_text};
+pub use write::{escape_text, write_text};
 
 #[cfg(test)]
 mod tests;

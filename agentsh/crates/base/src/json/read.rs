@@ -31,7 +31,7 @@ words! {
 
 /// Why a text is not JSON that may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{} at byte {offset}", .kind.code(), .kind.words())]
+#[error("{}{} at byte {offset}", .kind.code(), .kind.description())]
 pub struct JsonError {
     pub kind: JsonErrorKind,
     /// Bytes from the start of the text.
@@ -40,7 +40,7 @@ pub struct JsonError {
 
 impl JsonErrorKind {
     /// In words, where the code does not say all.
-    fn words(self) -> String {
+    fn description(self) -> String {
         match self {
             Self::DuplicateKey => " (two members with one name and different values)".to_owned(),
             Self::TooDeep => format!(" (more than {MAX_DEPTH} levels)"),

@@ -70,7 +70,7 @@ pub fn write_text(text: &str, out: &mut Vec<u8>) {
 
 /// `text` as it is between the quotes of a JSON string.
 #[must_use]
-pub fn spell(text: &str) -> String {
+pub fn escape_text(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 2);
     write_text(text, &mut out);
     let spelled = String::from_utf8(out).unwrap_or_default();

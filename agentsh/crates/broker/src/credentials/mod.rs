@@ -106,7 +106,7 @@ fn host_of_gh(facts: &Facts) -> Option<String> {
     let all = facts.policy.agent_only.credentials.iter().map(|ruled| &ruled.value);
     let hosts: Vec<String> = all
         .filter(|one| one.source == CredentialSource::Gh && agentsh_policy::forge_of(&one.host) == one.host)
-        .map(|one| place(&one.host, one.port))
+        .map(|one| authority(&one.host, one.port))
         .collect();
     let chosen = facts.context.env.get("GH_HOST").filter(|host| hosts.contains(host)).cloned();
     let is_own = |host: &&String| !agentsh_policy::is_github(host);
@@ -114,7 +114,7 @@ fn host_of_gh(facts: &Facts) -> Option<String> {
 }
 
 /// The authority as a URL contains it.
-fn place(host: &str, port: u16) -> String {
+fn authority(host: &str, port: u16) -> String {
     if port == 443 { host.to_owned() } else { format!("{host}:{port}") }
 }
 
@@ -143,7 +143,7 @@ impl BrokerSetup {
         let variables = self.variables.clone().into_iter().map(|(name, value)| EnvChange::Set(name, value));
         let files = self.files.iter().map(|(path, content)| File::new(path.clone(), content.clone(), 0o600));
         Contribution {
-            files: files.chain(git_identity::appended(context, self.git.clone())).collect(),
+            files: files.chain(git_identity::append_lines(context, self.git.clone())).collect(),
             environment: scrubbed.chain(variables).collect(),
             hosts: hosts(credentials),
             ..Contribution::new(Feature::Credentials).hiding(self.hidden.iter().cloned())
@@ -156,7 +156,7 @@ impl BrokerSetup {
         for one in credentials {
             let user = one.user.as_deref().unwrap_or("x-access-token");
             let placeholder = &one.placeholder;
-            let place = place(&one.host, one.port);
+            let place = authority(&one.host, one.port);
             // Writing to a string cannot fail.
             let _ = writeln!(netrc, "machine {} login {user} password {placeholder}", one.host);
             let _ = writeln!(npmrc, "//{place}/:_authToken={placeholder}");

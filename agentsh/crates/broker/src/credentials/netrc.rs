@@ -4,7 +4,7 @@ use super::Secret;
 
 /// The login of `machine HOST`, else that of `default`.
 pub(super) fn find(text: &str, host: &str) -> Option<Secret> {
-    let mut words = words(text).into_iter();
+    let mut words = split_words(text).into_iter();
     let (mut best, mut is_own, mut is_default) = (None, false, false);
     let (mut user, mut secret) = (None, None);
     loop {
@@ -38,7 +38,7 @@ pub(super) fn find(text: &str, host: &str) -> Option<Secret> {
 
 /// Words between spaces, or between double quotes with `\` as escape. `#` begins a comment at the beginning of a word, and a
 /// `macdef` extends to the next empty line.
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut in_macro = false;
     for line in text.lines() {
@@ -48,7 +48,7 @@ fn words(text: &str) -> Vec<String> {
         }
         let mut rest = line.trim_start();
         while let Some(first) = rest.chars().next().filter(|first| *first != '#') {
-            let (word, left) = if first == '"' { quoted(rest) } else { bare(rest) };
+            let (word, left) = if first == '"' { split_quoted_word(rest) } else { split_bare_word(rest) };
             in_macro |= word == "macdef";
             words.push(word);
             rest = left.trim_start();
@@ -57,13 +57,13 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-fn bare(text: &str) -> (String, &str) {
+fn split_bare_word(text: &str) -> (String, &str) {
     let end = text.find(char::is_whitespace).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
     (word.to_owned(), rest)
 }
 
-fn quoted(text: &str) -> (String, &str) {
+fn split_quoted_word(text: &str) -> (String, &str) {
     let (mut word, mut is_escaped) = (String::new(), false);
     for (at, letter) in text.char_indices().skip(1) {
         match letter {

@@ -160,7 +160,7 @@ async fn attempt(
     let callback = Callback::listen(request.port).await?;
     let same = before.filter(|grant| grant.issuer == found.server.issuer);
     let client = match (&request.client_id, same) {
-        (Some(client), _) => registration::known(&found.server, client.clone(), secret),
+        (Some(client), _) => registration::user_registration(&found.server, client.clone(), secret),
         // If the server registers no clients, the user registered one for the login before.
         (None, Some(before)) if found.server.registration_endpoint.is_none() => before.client,
         (None, _) => registration::register(&clients, &found.server, &callback.address(), &scopes).await?,

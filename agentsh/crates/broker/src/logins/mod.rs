@@ -2,9 +2,9 @@
 //! sees the state directory, so none sees a token.
 
 pub mod flow;
-mod kept;
 mod keyring;
 mod store;
+mod stored_login;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
@@ -20,8 +20,8 @@ use agentsh_approvals::{Approvals, WeakApprovals, notice};
 use agentsh_host::outgoing::{self, is_here, rules};
 use agentsh_host::{Facts, Record};
 
-pub use kept::StoredLogin;
 pub use store::Store;
+pub use stored_login::StoredLogin;
 
 /// Different questions of a session. What they say is the servers' choice.
 const MAX_REPORTED: usize = 256;
@@ -46,12 +46,12 @@ impl Logins {
     /// From now on a call that needs further rights waits for them, where a person can be asked.
     pub fn ask_by(&self, approvals: &Approvals) {
         // A session has one queue of questions.
-        let _ = self.approvals.set(approvals.elsewhere());
+        let _ = self.approvals.set(approvals.downgrade());
     }
 
     /// None: no person can be asked.
     fn approvals(&self) -> Option<Approvals> {
-        self.approvals.get()?.there().filter(Approvals::can_ask)
+        self.approvals.get()?.upgrade().filter(Approvals::can_ask)
     }
 
     /// Asks the user, once for each question, even while another program draws on the terminal. False: this was asked before.
@@ -108,7 +108,7 @@ pub fn clients(
 }
 
 /// One word of a shell's command line.
-pub fn word(text: &str) -> String {
+pub fn shell_word(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.:/@%+=,".contains(letter);
     if !text.is_empty() && text.chars().all(is_plain) {
         text.to_owned()

@@ -57,7 +57,7 @@ impl Secrets {
         }
     }
 
-    fn into(self, grant: &mut Grant) {
+    fn put_back(self, grant: &mut Grant) {
         grant.access_token = self.access_token;
         grant.refresh_token = self.refresh_token;
         grant.client.secret = self.client_secret;
@@ -109,7 +109,7 @@ impl Store {
                 "the entry in the desktop's secret store is not a login; `agentsh logout` removes it"
                     .to_owned()
             })?;
-            secrets.into(&mut grant);
+            secrets.put_back(&mut grant);
         }
         Ok(Some(grant))
     }
@@ -152,7 +152,7 @@ impl Store {
             let label = format!("agentsh: login to {}", grant.url);
             entry.in_keyring = keyring.store(&name(&grant.url), &label, &text).is_ok();
             if !entry.in_keyring {
-                secrets.into(&mut entry.grant);
+                secrets.put_back(&mut entry.grant);
             }
         }
         let text = serde_json::to_vec_pretty(&entry).map_err(io::Error::from)?;

@@ -1,11 +1,11 @@
 //! The ssh agent inside: it signs with the keys and for the servers that the policy names, and records every use. It
 //! contains no key: the user's own ssh agent signs, or one that the session starts outside.
 
-mod bound;
 mod holder;
 mod known_hosts;
 mod request;
 mod serve;
+mod session_bind;
 mod wire;
 
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ pub struct SshGrants {
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// Additional lines of git's global configuration.
     pub git: String,
-    /// The socket, here; it is shown at [`inside`].
+    /// The socket, here; it is shown at [`socket_in_sandbox`].
     pub socket: Option<PathBuf>,
     /// Serves while it lives.
     _serving: Option<serve::Serving>,
@@ -43,7 +43,7 @@ pub struct SshGrants {
 
 /// The path of the socket in the sandbox.
 #[must_use]
-pub fn inside() -> PathBuf {
+pub fn socket_in_sandbox() -> PathBuf {
     Path::new(OWN_DIRECTORY).join("ssh-agent")
 }
 
@@ -53,12 +53,13 @@ impl SshGrants {
     pub fn contribution(&self, context: &Context, ssh: &[Ruled<SshAccess>]) -> Contribution {
         let files = self.files.iter().map(|(path, content)| File::new(path.clone(), content.clone(), 0o600));
         let part = Contribution {
-            files: files.chain(git_identity::appended(context, self.git.clone())).collect(),
+            files: files.chain(git_identity::append_lines(context, self.git.clone())).collect(),
             ..hosts(ssh)
         };
         let Some(socket) = &self.socket else { return part };
-        let socket = RelocatedPath { host: socket.clone(), inside: inside(), access: Access::ReadOnly };
-        let variable = ("SSH_AUTH_SOCK".to_owned(), inside().display().to_string());
+        let socket =
+            RelocatedPath { host: socket.clone(), inside: socket_in_sandbox(), access: Access::ReadOnly };
+        let variable = ("SSH_AUTH_SOCK".to_owned(), socket_in_sandbox().display().to_string());
         Contribution { elsewhere: vec![socket], ..part.setting([variable]) }
     }
 }
@@ -128,7 +129,7 @@ pub async fn open(facts: &Facts, record: &Rc<Record>, directory: &Path) -> std::
     let home = &facts.context.home;
     let config = format!(
         "Host *\n    IdentityAgent {}\n    UserKnownHostsFile {}\n    StrictHostKeyChecking yes\n",
-        inside().display(),
+        socket_in_sandbox().display(),
         home.join(".ssh/known_hosts").display()
     );
     let files = vec![

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use agentsh_base::types::RuleRef;
 use agentsh_policy::{Ruled, SshAccess, SshHost};
 
-use super::bound::BoundSession;
+use super::session_bind::BoundSession;
 use super::wire::Bytes;
 
 /// A key that may be used, and for what.
@@ -38,7 +38,7 @@ impl Key {
     }
 
     /// The entry that comes nearest to allowing something: the first that allows anything of this kind.
-    fn nearest(&self, is_of_kind: impl Fn(&SshAccess) -> bool) -> RuleRef {
+    fn nearest_entry(&self, is_of_kind: impl Fn(&SshAccess) -> bool) -> RuleRef {
         let nearest = self.entries.iter().find(|entry| is_of_kind(&entry.value));
         let rule = nearest.or(self.entries.first()).map(|entry| entry.rule.clone());
         rule.unwrap_or_else(|| RuleRef::default_rule("ssh"))
@@ -88,7 +88,7 @@ pub fn judge(
     bound: Option<&BoundSession>,
 ) -> Result<Ruled<Purpose>, Refusal> {
     let refuse = |reason, detail: &str| {
-        let rule = key.nearest(|entry| !entry.hosts.is_empty());
+        let rule = key.nearest_entry(|entry| !entry.hosts.is_empty());
         Err(Refusal { reason, detail: detail.to_owned(), change: None, rule })
     };
     if Bytes(&key.public).text().is_some_and(|kind| kind.starts_with("ssh-rsa")) && flags & RSA_WITH_SHA2 == 0
@@ -99,7 +99,7 @@ pub fn judge(
         );
     }
     if let Some(rest) = data.strip_prefix(b"SSHSIG") {
-        let rule = key.nearest(|entry| !entry.sign.is_empty());
+        let rule = key.nearest_entry(|entry| !entry.sign.is_empty());
         let Some(namespace) = namespace(rest) else {
             let detail = "cannot parse the data to sign".to_owned();
             return Err(Refusal { reason: "malformed-request", detail, change: None, rule });

@@ -14,9 +14,9 @@ use agentsh_base::types::RuleRef;
 use agentsh_policy::Ruled;
 use agentsh_store::{Event, escape};
 
-use super::bound::{self, BoundSession};
 use super::holder::{AgentSocket, AgentSockets, receive, send};
 use super::request::{Key, Purpose, Refusal, judge};
+use super::session_bind::{self, BoundSession};
 use super::wire::{self, Bytes};
 use agentsh_host::Record;
 
@@ -88,7 +88,7 @@ impl Serving {
                 keys.clients.set(keys.clients.get() + 1);
                 agentsh_base::task::spawn_local(async move {
                     // A client that disconnected, or sends an invalid message, gets no answer.
-                    let _ = converse(&keys, stream).await;
+                    let _ = serve_connection(&keys, stream).await;
                     keys.clients.set(keys.clients.get().saturating_sub(1));
                 });
             }
@@ -107,7 +107,7 @@ struct Server {
     is_spoilt: bool,
 }
 
-async fn converse(keys: &Keys, mut stream: UnixStream) -> std::io::Result<()> {
+async fn serve_connection(keys: &Keys, mut stream: UnixStream) -> std::io::Result<()> {
     let mut server = Server::default();
     while let Some(message) = receive(&mut stream).await? {
         let answer = match message.first() {
@@ -142,10 +142,10 @@ fn list(keys: &[(Key, AgentSocket)]) -> Vec<u8> {
 async fn extension(keys: &Keys, message: &[u8], server: &mut Server) -> u8 {
     let mut rest = Bytes(message.get(1..).unwrap_or_default());
     // Programs ask for the extensions that they know; an unknown one gets an answer, too.
-    if rest.text() != Some(bound::NAME) {
+    if rest.text() != Some(session_bind::NAME) {
         return wire::FAILURE;
     }
-    let reason = match bound::read(rest.0) {
+    let reason = match session_bind::read(rest.0) {
         Ok(bound) if server.bound.as_ref().is_none_or(|known| *known == bound) => {
             server.message = message.to_vec();
             server.bound = Some(bound);
@@ -179,7 +179,7 @@ async fn sign(keys: &Keys, message: &[u8], server: &Server) -> Option<Vec<u8>> {
         }
     };
     // The event is on disk before the program gets the signature.
-    keys.record.journal.commit(used(key, &purpose)).await.ok()?;
+    keys.record.journal.commit(signature_event(key, &purpose)).await.ok()?;
     let is_login = matches!(purpose.value, Purpose::Login { .. });
     let bind = bound.map(|_| server.message.as_slice()).filter(|_| is_login);
     let messages: Vec<&[u8]> = bind.into_iter().chain([message]).collect();
@@ -195,7 +195,7 @@ async fn sign(keys: &Keys, message: &[u8], server: &Server) -> Option<Vec<u8>> {
     }
 }
 
-fn used(key: &Key, purpose: &Ruled<Purpose>) -> Event {
+fn signature_event(key: &Key, purpose: &Ruled<Purpose>) -> Event {
     let rule = purpose.rule.clone();
     let (purpose, destination, user) = match &purpose.value {
         Purpose::Login { host, user } => ("login", host.to_string(), user.clone()),

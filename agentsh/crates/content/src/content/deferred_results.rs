@@ -40,7 +40,7 @@ impl DeferredResults {
             };
             let read = Arc::new(LazyLock::new(Box::new(job) as Job));
             let there = Arc::clone(&read);
-            threads::apart(move || {
+            threads::run_in_pool(move || {
                 LazyLock::force(&there);
             });
             read

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agentsh_base::json::{self, Json, spell};
+use agentsh_base::json::{self, Json, escape_text};
 use agentsh_base::small_file;
 use agentsh_base::types::ServerId;
 use agentsh_dlp::taint::Origin;
@@ -62,7 +62,7 @@ const MAX_VALUES: usize = 16 * MAX_SECRETS;
 /// The lines of a text that hold a secret, as a list in JSON. None: there are none.
 pub fn secret_lines(text: &str) -> Option<String> {
     let found = lines_with_secrets(text);
-    let lines: Vec<String> = found.iter().map(|line| format!("\"{}\"", spell(line))).collect();
+    let lines: Vec<String> = found.iter().map(|line| format!("\"{}\"", escape_text(line))).collect();
     (!lines.is_empty()).then(|| format!("[{}]", lines.join(",")))
 }
 

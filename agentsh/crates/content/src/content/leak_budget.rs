@@ -103,7 +103,7 @@ struct Answer {
 
 impl Counted {
     /// The bits for a reader who knows the call before it: repeating a value costs nothing.
-    fn after(&self, last: Option<&Self>) -> u32 {
+    fn bits_after(&self, last: Option<&Self>) -> u32 {
         let all = self.answers.iter().map(|answer| answer.bits);
         let Some(last) = last.filter(|last| last.shape == self.shape) else { return all.sum() };
         let new = all.zip(self.answers.iter().zip(&last.answers)).map(|(bits, (own, last))| {
@@ -132,7 +132,7 @@ impl LeakBudget {
     }
 
     /// Notes what a server says. Its own numbers are not new to it, and those of a public server are known to all.
-    pub fn hear(&mut self, server: &ServerId, said: &Json<'_>, is_public: bool) {
+    pub fn note_received(&mut self, server: &ServerId, said: &Json<'_>, is_public: bool) {
         let Self { random, public, public_numbers, numbers, .. } = self;
         let numbers = if is_public { public_numbers } else { numbers };
         let numbers = numbers.entry(server.clone()).or_default();
@@ -158,7 +158,7 @@ impl LeakBudget {
     }
 
     /// Whether a call is within the budget; then it counts.
-    pub fn says<'v>(
+    pub fn charge_call<'v>(
         &mut self,
         server: &ServerId,
         tool: &str,
@@ -168,7 +168,7 @@ impl LeakBudget {
         let values: BTreeSet<&str> = values.collect();
         let Some(counted) = self.count(server, arguments, &values) else { return BudgetVerdict::Much };
         let key = (server.clone(), self.random.hash_one(tool));
-        let answers = counted.after(self.last.get(&key));
+        let answers = counted.bits_after(self.last.get(&key));
         let said = self.said.entry(server.clone()).or_default();
         let all = said.all.saturating_add(counted.bits);
         if all > MAX_SESSION_BITS || said.answers + answers > OF_ANSWERS {
@@ -214,7 +214,7 @@ impl LeakBudget {
                     members.iter().try_fold(1, |sum, (raw, _)| {
                         let name = unescape(raw);
                         counted.turn(&self.random, &*name);
-                        let is_declared = declared.is_some_and(|words| self.has(words, &name));
+                        let is_declared = declared.is_some_and(|words| self.is_known_word(words, &name));
                         let long = u32::try_from(name.len()).ok()?.checked_mul(CHARACTER_BITS)?;
                         if !is_declared {
                             counted.form();
@@ -232,7 +232,8 @@ impl LeakBudget {
     }
 
     fn of_word(&self, word: &str, declared: Option<&BTreeSet<u64>>) -> Option<u32> {
-        let declared = declared.filter(|words| self.has(words, word)).map(|words| bits_of(words.len()));
+        let declared =
+            declared.filter(|words| self.is_known_word(words, word)).map(|words| bits_of(words.len()));
         declared.into_iter().chain(self.of_known(self.public.values(), word)).min()
     }
 
@@ -249,7 +250,7 @@ impl LeakBudget {
         is_known.then(|| bits_of(known.map(|known| known.words.len()).sum()))
     }
 
-    fn has(&self, words: &BTreeSet<u64>, word: &str) -> bool {
+    fn is_known_word(&self, words: &BTreeSet<u64>, word: &str) -> bool {
         word.len() <= MAX_WORD && words.contains(&self.random.hash_one(word))
     }
 }
@@ -319,7 +320,7 @@ mod tests {
 
     fn says(little: &mut LeakBudget, text: &str) -> BudgetVerdict {
         let values = ["open", "closed"].into_iter();
-        little.says(&server(), "send", &read(text.as_bytes()).unwrap(), values)
+        little.charge_call(&server(), "send", &read(text.as_bytes()).unwrap(), values)
     }
 
     fn passes(little: &mut LeakBudget, text: &str) -> bool {
@@ -327,7 +328,7 @@ mod tests {
     }
 
     fn hear(little: &mut LeakBudget, by: &str, said: &str, is_public: bool) {
-        little.hear(&ServerId(by.to_owned()), &read(said.as_bytes()).unwrap(), is_public);
+        little.note_received(&ServerId(by.to_owned()), &read(said.as_bytes()).unwrap(), is_public);
     }
 
     #[test]
@@ -448,6 +449,6 @@ mod tests {
         assert!(!passes(&mut little, r#"{"state":"nobody"}"#), "a word of a text is not an id");
         let other = ServerId("other".to_owned());
         let arguments = read(text.as_bytes()).unwrap();
-        assert_eq!(little.says(&other, "send", &arguments, std::iter::empty()), BudgetVerdict::Much);
+        assert_eq!(little.charge_call(&other, "send", &arguments, std::iter::empty()), BudgetVerdict::Much);
     }
 }

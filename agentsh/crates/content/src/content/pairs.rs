@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId, ToolId};
-use agentsh_dlp::flow::{Flowed, Sink};
+use agentsh_dlp::flow::{FlowFinding, Sink};
 use agentsh_dlp::taint::Leaves;
 use agentsh_guard::{Finding, Outcome, Reason, Severity, Verdict};
 use agentsh_policy::{CLOSE_AFTER, ExfiltrationPolicy, OnFlow};
@@ -53,7 +53,7 @@ struct Source {
 
 impl Content {
     /// Whether a copy may go to `server` anyway.
-    pub(super) fn may_flow(&self, flowed: &Flowed, server: &ServerId) -> bool {
+    pub(super) fn may_flow(&self, flowed: &FlowFinding, server: &ServerId) -> bool {
         let from = &flowed.origin.server;
         // Prose may be shared; a value (a key, a card, an address) may not.
         let is_prose = is_prose(flowed.finding.category);
@@ -83,7 +83,7 @@ impl Content {
             return None;
         }
         let now = since_1970();
-        if let Some(closed) = self.closed(server, now) {
+        if let Some(closed) = self.closed_pair(server, now) {
             return Some(closed);
         }
         let sources = self.sources(server, now);
@@ -92,7 +92,7 @@ impl Content {
         let source = sources.into_iter().rev().find(|source| source.outcome == strictest)?;
         let policy = &self.settings.policy;
         let values = policy.values(&source.server.0, &server.0);
-        let says = self.little.says(server, tool, arguments, values);
+        let says = self.little.charge_call(server, tool, arguments, values);
         if says == BudgetVerdict::Within {
             return None;
         }
@@ -164,7 +164,7 @@ impl Content {
     }
 
     /// The pair that was closed after too many refusals, if it would be used.
-    fn closed(&self, server: &ServerId, now: Duration) -> Option<Finding> {
+    fn closed_pair(&self, server: &ServerId, now: Duration) -> Option<Finding> {
         let policy = &self.settings.policy;
         let close_after = policy.close_after.as_ref().map_or(CLOSE_AFTER, |count| count.value);
         let count = |source: &ServerId| {
@@ -179,7 +179,7 @@ impl Content {
         );
         let rule = policy.close_after.as_ref().map(|count| count.rule.clone());
         let rule = rule.unwrap_or_else(|| part_of(&policy.rule, "close_after"));
-        let ways = ways(policy, source, server);
+        let ways = allow_lines(policy, source, server);
         Some(Finding { ways, ..finding(CLOSED_PAIR, Outcome::Ask, rule, (source, tool), server, what) })
     }
 }
@@ -218,7 +218,7 @@ fn flow_finding(
         now.saturating_sub(*when).as_secs(),
         escape::line(called),
     );
-    let ways = ways(policy, from, server) + &values;
+    let ways = allow_lines(policy, from, server) + &values;
     Finding { ways, ..finding(LABEL_FLOW, *outcome, rule.clone(), (from, tool), server, what) }
 }
 
@@ -235,7 +235,7 @@ fn file_of(policy: &ExfiltrationPolicy) -> &str {
 }
 
 /// The lines of policy that let a flow pass, the narrowest first, and the file that they go into.
-pub(super) fn ways(policy: &ExfiltrationPolicy, from: &ServerId, to: &ServerId) -> String {
+pub(super) fn allow_lines(policy: &ExfiltrationPolicy, from: &ServerId, to: &ServerId) -> String {
     let file = file_of(policy);
     format!(
         "in {file} below `sandbox: mcp:`, `servers: [{{id: {from}, flow: {{source: shareable}}}}]` lets \

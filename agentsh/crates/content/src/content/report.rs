@@ -15,7 +15,7 @@ use super::settings::{action_taken, response_mode};
 use super::{Content, since_1970};
 
 /// Detections and results that a report shows.
-const SHOWN: usize = 1000;
+const MAX_REPORTED: usize = 1000;
 /// In bytes.
 const TOKEN: usize = 16;
 /// The `source_type` and `embed_position` of what a call brought.
@@ -33,7 +33,7 @@ pub(super) struct Declared {
 
 impl Declared {
     /// For the next session: about the result with this record.
-    fn written(&self, name: &str, token: &str) -> Vec<u8> {
+    fn record_bytes(&self, name: &str, token: &str) -> Vec<u8> {
         json!({
             "record": name,
             "token": token,
@@ -74,8 +74,8 @@ impl Content {
     pub(super) fn keep_declared(&self, declared: &Declared, id: OriginId, record: &str, time: Duration) {
         if let Some(store) = &self.store {
             store.remember(
-                declared.written(record, &self.token_id(id)),
-                time + self.settings.lifetime + repeats::WITHIN,
+                declared.record_bytes(record, &self.token_id(id)),
+                time + self.settings.lifetime + repeats::REPEAT_WINDOW,
             );
         }
     }
@@ -106,7 +106,7 @@ impl Content {
     /// Adds a detection of this session, or of an earlier one.
     pub(super) fn add_event(&mut self, event: Value) {
         self.found_count += 1;
-        if self.found.len() >= SHOWN {
+        if self.found.len() >= MAX_REPORTED {
             self.found.pop_front();
         }
         self.found.push_back(event);
@@ -133,10 +133,10 @@ impl Content {
     }
 
     /// Everything but what waits to be remembered.
-    pub(super) fn shown(&self) -> Value {
+    pub(super) fn state_json(&self) -> Value {
         let (results, bytes) = self.flow.load();
-        let marked: BTreeSet<OriginId> = self.flow.marked().collect();
-        let newest = self.flow.origins().skip(results.saturating_sub(SHOWN));
+        let marked: BTreeSet<OriginId> = self.flow.marked_results().collect();
+        let newest = self.flow.origins().skip(results.saturating_sub(MAX_REPORTED));
         let tokens: Vec<Value> = newest
             .map(|(id, origin)| {
                 // Texts of the agent itself have no call.
@@ -146,8 +146,8 @@ impl Content {
                 let declared = declared.map(|said| [&*said.source_type, &*said.embed_position]).or(of_call);
                 json!({
                     "token_id": self.token_id(id),
-                    "created_at": written(origin.time),
-                    "expires_at": written(origin.time + self.settings.lifetime),
+                    "created_at": duration_text(origin.time),
+                    "expires_at": duration_text(origin.time + self.settings.lifetime),
                     "source_server": named(&origin.server.0),
                     "source_tool": named(&origin.tool),
                     "source_type": declared.map(|said| said[0]),
@@ -176,7 +176,7 @@ fn named(name: &str) -> Option<&str> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-fn written(time: Duration) -> String {
+fn duration_text(time: Duration) -> String {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
 }

@@ -22,7 +22,7 @@ pub struct Destinations {
 
 impl Destinations {
     #[must_use]
-    pub fn closed(allowed: &[Ruled<NetworkRule>], rule: RuleRef) -> Self {
+    pub fn only_listed(allowed: &[Ruled<NetworkRule>], rule: RuleRef) -> Self {
         Self { is_closed: true, ..Self::of(allowed, rule) }
     }
 

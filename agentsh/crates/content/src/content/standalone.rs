@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use agentsh_base::json::Json;
 use agentsh_base::types::{ServerId, ToolId};
-use agentsh_dlp::flow::{Flow, Flowed, Judged};
+use agentsh_dlp::flow::{Flow, FlowFinding, Judged};
 use agentsh_dlp::taint::{Leaves, Origin, OriginId, PACKED, marker};
 use agentsh_guard::{Finding, Outcome};
 use agentsh_mcp::aggregate::OWN_ID;
@@ -61,7 +61,7 @@ impl Content {
             self.keep_declared(&declared, id, &record, time);
         }
         self.declared.insert(id, declared);
-        MarkedText { id, unmarked: marker::unfit(&text, position), text: marked.unwrap_or(text) }
+        MarkedText { id, unmarked: marker::unmarkable_reason(&text, position), text: marked.unwrap_or(text) }
     }
 
     /// A search of a long text for another thread; nothing may be searched or remembered meanwhile. None: it takes no time.
@@ -124,7 +124,7 @@ impl Content {
     }
 
     #[must_use]
-    pub fn remembered(&self) -> usize {
+    pub fn remembered_count(&self) -> usize {
         self.flow.load().0
     }
 
@@ -162,7 +162,7 @@ impl Content {
     }
 }
 
-fn flow_text(Flowed { finding, origin, .. }: &Flowed, target: &ServerId) -> String {
+fn flow_text(FlowFinding { finding, origin, .. }: &FlowFinding, target: &ServerId) -> String {
     let (tool, server) = (escape::line(&origin.tool), &origin.server);
     let from = match (tool.is_empty(), server.0.is_empty()) {
         (true, true) => "a text of `wrap_content`".to_owned(),

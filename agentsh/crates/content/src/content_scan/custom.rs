@@ -46,7 +46,7 @@ impl Custom {
             let says_nothing = is_name || pointer.contains("/required/");
             // Letters that only look like others are read as these.
             let folded =
-                (self.documented && !text.is_ascii()).then(|| agentsh_secrets::views::folded(text).text);
+                (self.documented && !text.is_ascii()).then(|| agentsh_secrets::views::folded_view(text).text);
             let views = [Some(text), folded.as_deref()];
             missing.retain_mut(|(pattern, is_documented, left)| {
                 let views = views.iter().flatten().take(if *is_documented { 2 } else { 1 });
@@ -56,7 +56,7 @@ impl Custom {
                     pattern,
                     severity: pattern.severity,
                     pointer: pointer.to_owned(),
-                    context: scan::around(view, place),
+                    context: scan::redacted_context(view, place),
                     is_sure: *is_documented || pattern.severity >= Severity::High,
                 }));
                 *left -= usize::from(place.is_some());
@@ -69,11 +69,11 @@ impl Custom {
 
 impl Found<'_> {
     /// The same, or as certain.
-    pub fn surely(self, is_sure: bool) -> Self {
+    pub fn with_certainty(self, is_sure: bool) -> Self {
         Self { is_sure: self.is_sure || is_sure, ..self }
     }
 
-    pub fn tell(&self, subject: &Subject<'_>, action: OnFinding, rule: RuleRef, what: &str) -> Finding {
+    pub fn to_finding(&self, subject: &Subject<'_>, action: OnFinding, rule: RuleRef, what: &str) -> Finding {
         // A pattern that the policy calls critical is not a guess.
         let verdict = if self.is_sure { Action::Block } else { Action::Alert };
         let outcome = super::outcome(verdict, action).unwrap_or(Outcome::Allow);

@@ -39,7 +39,7 @@ pub(super) struct Found {
 }
 
 /// Values of one kind in one text.
-struct Seen {
+struct SecretGroup {
     action: OnSecret,
     rule: RuleRef,
     count: usize,
@@ -52,7 +52,7 @@ impl Secrets {
         Self { policy: policy.clone(), key: agentsh_base::random::bytes().ok().map(Key) }
     }
 
-    pub fn looks(&self, channel: Channel) -> bool {
+    pub fn searches_channel(&self, channel: Channel) -> bool {
         self.policy.looks(channel == Channel::Outbound)
     }
 
@@ -74,19 +74,19 @@ impl Secrets {
     /// The secrets of a scan, by kind.
     pub fn find(&self, subject: &Subject<'_>, scan: &Scan, text: &Text<'_>) -> Found {
         let is_argument = text.channel == Channel::Outbound;
-        let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+        let mut seen: BTreeMap<String, SecretGroup> = BTreeMap::new();
         if self.policy.looks(is_argument) {
             for redaction in &scan.redactions {
                 let (action, rule) = self.policy.action(redaction.kind, is_argument);
                 let first = || {
-                    let value = at(text.value, &redaction.pointer);
+                    let value = text_at(text.value, &redaction.pointer);
                     let value = value.as_deref().and_then(|text| text.get(redaction.start..redaction.end));
                     (redaction.pointer.clone(), self.hash(redaction.kind, value.unwrap_or_default()))
                 };
                 note(&mut seen, redaction.kind, action, &rule, 1, first);
             }
         }
-        self.own(text.value, &mut seen);
+        self.find_custom_kinds(text.value, &mut seen);
         let mut found = Found::default();
         for (kind, seen) in seen {
             if seen.action == OnSecret::Redact {
@@ -105,7 +105,7 @@ impl Secrets {
         if !self.policy.looks(true) {
             return;
         }
-        let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+        let mut seen: BTreeMap<String, SecretGroup> = BTreeMap::new();
         super::custom::texts(value, &mut String::new(), &mut |pointer, text, is_name| {
             if names_only && !is_name {
                 return;
@@ -123,7 +123,7 @@ impl Secrets {
     }
 
     /// Kinds of the policy's own.
-    fn own(&self, value: &Json<'_>, seen: &mut BTreeMap<String, Seen>) {
+    fn find_custom_kinds(&self, value: &Json<'_>, seen: &mut BTreeMap<String, SecretGroup>) {
         if self.policy.custom.is_empty() {
             return;
         }
@@ -147,7 +147,7 @@ impl Secrets {
 }
 
 fn note(
-    seen: &mut BTreeMap<String, Seen>,
+    seen: &mut BTreeMap<String, SecretGroup>,
     kind: &str,
     action: OnSecret,
     rule: &RuleRef,
@@ -159,10 +159,10 @@ fn note(
         return;
     }
     let (pointer, hash) = first();
-    seen.insert(kind.to_owned(), Seen { action, rule: rule.clone(), count, pointer, hash });
+    seen.insert(kind.to_owned(), SecretGroup { action, rule: rule.clone(), count, pointer, hash });
 }
 
-fn finding(subject: &Subject<'_>, kind: &str, seen: Seen, text: &Text<'_>) -> Finding {
+fn finding(subject: &Subject<'_>, kind: &str, seen: SecretGroup, text: &Text<'_>) -> Finding {
     let is_credential = CREDENTIALS.contains(&kind);
     let outcome = match seen.action {
         OnSecret::Block => Outcome::Block,
@@ -184,7 +184,7 @@ fn finding(subject: &Subject<'_>, kind: &str, seen: Seen, text: &Text<'_>) -> Fi
 }
 
 /// The text at a JSON pointer.
-fn at<'v>(value: &'v Json<'_>, pointer: &str) -> Option<std::borrow::Cow<'v, str>> {
+fn text_at<'v>(value: &'v Json<'_>, pointer: &str) -> Option<std::borrow::Cow<'v, str>> {
     let mut value = value;
     for step in pointer.split('/').skip(1) {
         value = match value {

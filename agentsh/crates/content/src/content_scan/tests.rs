@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentsh_base::json;
 use agentsh_base::types::ServerId;
-use agentsh_guard::Seen;
+use agentsh_guard::PrecomputedFinding;
 use agentsh_policy::{OnSecret, Ruled};
 
 use super::*;
@@ -19,10 +19,11 @@ fn secret_anywhere_in_a_message_to_a_server_counts() {
     let server = ServerId("s".to_owned());
     let outcome = |matter: SubjectKind<'_>| {
         let mut report = Report::default();
-        let (audience, caller, now, turn, seen) = ("", None, Duration::ZERO, None, Seen::NOTHING);
+        let (audience, caller, now, turn, seen) =
+            ("", None, Duration::ZERO, None, PrecomputedFinding::NOTHING);
         let subject =
             Subject { server: &server, matter, audience, caller, now, turn, is_promised: false, seen };
-        scan.look(&subject, &mut report);
+        scan.inspect(&subject, &mut report);
         (report.is_blocked(), report.rewrites().len())
     };
     let texts = [format!(r#"{{"a": "{key}"}}"#), format!(r#"{{"{key}": 1}}"#), r#"{"a": "b"}"#.to_owned()];

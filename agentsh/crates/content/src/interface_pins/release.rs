@@ -70,14 +70,14 @@ impl Releases {
 }
 
 impl InterfacePins {
-    /// From now on `asks` gets each withheld entry, once until [`InterfacePins::asked`] says that the question is
+    /// From now on `asks` gets each withheld entry, once until [`InterfacePins::end_question`] says that the question is
     /// over. It must not use the pins before it returns.
     pub fn ask_by(&self, asks: Rc<AskReview>) {
         self.0.borrow_mut().releases.asks = Some(asks);
     }
 
     /// The question about it is over.
-    pub fn asked(&self, withheld: &WithheldEntry) {
+    pub fn end_question(&self, withheld: &WithheldEntry) {
         let entry = (withheld.server.clone(), (withheld.kind, withheld.name.clone()));
         self.0.borrow_mut().releases.asked.remove(&entry);
     }
@@ -93,7 +93,7 @@ impl InterfacePins {
 
     /// For a connection with this server.
     #[must_use]
-    pub fn released(&self, server: &ServerId) -> watch::Receiver<ReleaseCounts> {
+    pub fn watch_releases(&self, server: &ServerId) -> watch::Receiver<ReleaseCounts> {
         let heard = &mut self.0.borrow_mut().releases.heard;
         heard.entry(server.clone()).or_insert_with(|| watch::channel(ReleaseCounts::default()).0).subscribe()
     }
@@ -108,7 +108,7 @@ impl InterfacePins {
     /// The definition that is offered now, of an entry that is not what was trusted; None also where clients are offered
     /// different ones.
     #[must_use]
-    pub fn drifted(&self, server: &ServerId, kind: Offered, name: &str) -> Option<String> {
+    pub fn offered_definition(&self, server: &ServerId, kind: Offered, name: &str) -> Option<String> {
         let state = self.0.borrow();
         let drifted = &state.servers.get(server)?.drifted;
         let of_it = |key: &Key| key.0 == kind && key.1 == name;
@@ -119,9 +119,14 @@ impl InterfacePins {
 
     /// The entry that a request uses, if it differs from the trusted one.
     #[must_use]
-    pub fn used(&self, server: &ServerId, method: &str, params: &Json<'_>) -> Option<(Offered, String)> {
-        let used = UsedEntry::by(method, params)?;
-        self.0.borrow().servers.get(server)?.drifted(&used, None).cloned()
+    pub fn drifted_entry_in_request(
+        &self,
+        server: &ServerId,
+        method: &str,
+        params: &Json<'_>,
+    ) -> Option<(Offered, String)> {
+        let used = UsedEntry::from_request(method, params)?;
+        self.0.borrow().servers.get(server)?.drifted_entry(&used, None).cloned()
     }
 
     /// A person approved the new definition of an entry: it counts as trusted in this session, and clients list

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::host::{Authority, read};
-use super::key::{Key, Trust, has};
+use super::key::{Key, Trust, has_word};
 use super::{Destination, Form, Sink, Target};
 
 /// Top-level domains that occur only in host names.
@@ -13,7 +13,7 @@ const CERTAIN: &str = "biz xyz online site top club shop store cloud tech space 
      internal corp lan local localdomain arpa dev page icu";
 /// Whether this top-level domain occurs only in host names.
 fn ends_host(end: &str) -> bool {
-    has(OLDEST, end) || has(CERTAIN, end)
+    has_word(OLDEST, end) || has_word(CERTAIN, end)
 }
 
 /// Countries whose two letters end no common file name, module or abbreviation.
@@ -31,7 +31,7 @@ const NO_HOSTS: [&str; 10] =
 
 /// Words with a dot that are hosts: after `www.`, before a port or a path, or under a key that says so.
 pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
-    if key.trust > Trust::Nothing && whole(text, key.trust, sink) {
+    if key.trust > Trust::Nothing && find_host_value(text, key.trust, sink) {
         return;
     }
     let bytes = text.as_bytes();
@@ -65,7 +65,7 @@ pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
 }
 
 /// A value that as a whole is a host, under a key that is made for one.
-fn whole(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
+fn find_host_value(text: &str, trust: Trust, sink: &mut Sink<'_>) -> bool {
     let value = text.trim_matches(|c: char| c.is_whitespace() || "\"'`<>".contains(c));
     let authority = value.split(['/', '\\', '?', '#']).next().unwrap_or("");
     let name = authority.rsplit('@').next().unwrap_or("");
@@ -181,7 +181,7 @@ fn is_host_in_prose(word: &str, after: &[u8], alone: bool) -> bool {
     let strong = last.len() > 2 || labels.len() >= 3 && !indexed;
     let addressed = port(after) > 0 || after.first() == Some(&b'/');
     // The two letters of some countries end source files and modules as well.
-    addressed || www || strong && (alone || has(OLDEST, &last) && labels.len() >= 3)
+    addressed || www || strong && (alone || has_word(OLDEST, &last) && labels.len() >= 3)
 }
 
 pub(super) fn is_certain(last: &str) -> bool {

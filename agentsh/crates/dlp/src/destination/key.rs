@@ -48,23 +48,23 @@ impl Key {
         // The first 128 characters count.
         for word in words_of_name(key.unwrap_or("").chars().take(128)) {
             let word = word.as_str();
-            if has(HOST, word) {
+            if has_word(HOST, word) {
                 found.trust = Trust::Host;
-            } else if has(ADDRESS, word) {
+            } else if has_word(ADDRESS, word) {
                 found.trust = found.trust.max(Trust::Address);
-            } else if has(LIKELY, word) {
+            } else if has_word(LIKELY, word) {
                 found.trust = found.trust.max(Trust::Likely);
             }
-            found.continues |= has(CONTINUES, word);
-            found.runs |= has(RUNS, word);
-            found.counts |= has(COUNTS, word);
-            found.names_part |= has(PARTS, word);
+            found.continues |= has_word(CONTINUES, word);
+            found.runs |= has_word(RUNS, word);
+            found.counts |= has_word(COUNTS, word);
+            found.names_part |= has_word(PARTS, word);
         }
         found
     }
 }
 
 /// Whether a list of words has this one.
-pub(super) fn has(words: &str, word: &str) -> bool {
+pub(super) fn has_word(words: &str, word: &str) -> bool {
     words.split_ascii_whitespace().any(|one| one == word)
 }

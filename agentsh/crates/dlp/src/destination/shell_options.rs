@@ -1,6 +1,6 @@
 //! Options of shell commands: which of them take a host as their value, and which another value.
 
-use super::key::has;
+use super::key::has_word;
 
 /// Options whose value is a host, whatever the tool.
 const HOST_OPTIONS: &str = "--proxy --preproxy --socks4 --socks4a --socks5 --socks5-hostname --doh-url --url --host --server \
@@ -48,7 +48,7 @@ pub(super) fn option<'w>(tool: &str, text: &'w str) -> HostPosition<'w> {
     if matches!(name, "--connect-to" | "--resolve") {
         return HostPosition::Third;
     }
-    if has(HOST_OPTIONS, &name.to_ascii_lowercase()) {
+    if has_word(HOST_OPTIONS, &name.to_ascii_lowercase()) {
         return value.map_or(HostPosition::Next, HostPosition::Here);
     }
     let letters_of = |table: &[(&[&str], &'static str)]| {
@@ -60,7 +60,7 @@ pub(super) fn option<'w>(tool: &str, text: &'w str) -> HostPosition<'w> {
             "wget" => LONG_WGET,
             _ => "",
         };
-        let is_valued = value.is_none() && (has(LONG_OF_ALL, name) || has(own, name));
+        let is_valued = value.is_none() && (has_word(LONG_OF_ALL, name) || has_word(own, name));
         return if is_valued { HostPosition::Skip } else { HostPosition::Nothing };
     }
     let (hosts, values) = (letters_of(&HOST_LETTERS), letters_of(&VALUE_LETTERS));

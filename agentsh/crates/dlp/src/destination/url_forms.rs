@@ -82,7 +82,7 @@ pub(super) fn find(text: &str, key: Key, sink: &mut Sink<'_>) {
             }
         }
     }
-    whole(text, key, sink);
+    find_url_value(text, key, sink);
     relative(text, key, sink);
     mixed_slashes(text, key, sink);
     driver(text, sink);
@@ -112,7 +112,7 @@ fn authority(text: &str, start: usize, budget: &mut usize) -> Option<Vec<Part>> 
     let wide = window.find(closed).map_or(window, |end| &window[..end]);
     *budget = budget.checked_sub(wide.len() + 16)?;
     if wide.len() == window.len() && rest.len() > window.len() {
-        return Some(vec![unclear(wide)]);
+        return Some(vec![unclear_part(wide)]);
     }
     // For browsers a backslash is a slash; for others it is a letter.
     let strict = wide.split('\\').next().unwrap_or("");
@@ -121,11 +121,11 @@ fn authority(text: &str, start: usize, budget: &mut usize) -> Option<Vec<Part>> 
     if let Some(other) = behind.rsplit_once('@').map(|(_, host)| host).filter(|host| !host.is_empty()) {
         parts.push(part(other, wide.len() - other.len()));
     } else if behind.starts_with('.') && behind.len() > 1 {
-        parts.push(unclear(wide));
+        parts.push(unclear_part(wide));
     }
     // Several `@`: some programs end the user name at the first one.
     if strict.matches('@').count() > 1 {
-        parts.push(unclear(strict));
+        parts.push(unclear_part(strict));
     }
     // Words of a command end here, and a name server may still be asked for all of it.
     let host = strict.rsplit('@').next().unwrap_or("");
@@ -133,12 +133,12 @@ fn authority(text: &str, start: usize, budget: &mut usize) -> Option<Vec<Part>> 
         && host[end + 1..].split('.').next_back().is_some_and(is_certain)
         && host[end + 1..].contains('.')
     {
-        parts.push(unclear(strict));
+        parts.push(unclear_part(strict));
     }
     Some(parts)
 }
 
-fn unclear(text: &str) -> Part {
+fn unclear_part(text: &str) -> Part {
     Part { text: text.to_owned(), at: 0..text.len(), kind: Kind::Unreadable }
 }
 
@@ -206,7 +206,7 @@ fn scheme_before(text: &str, colon: usize) -> String {
 }
 
 /// A value that is one URL as a whole: its host by the URL parser.
-fn whole(text: &str, key: Key, sink: &mut Sink<'_>) {
+fn find_url_value(text: &str, key: Key, sink: &mut Sink<'_>) {
     let value = text.trim_matches(|c: char| c <= ' ');
     let Some((scheme, rest)) = value.split_once(':').filter(|_| value.len() <= 64 * 1024) else { return };
     let plain: String = scheme.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).collect();

@@ -9,7 +9,7 @@ use crate::policy::{FlowPair, Ruled};
 use crate::taint::judge::Judge;
 use crate::taint::repeats::{Repeats, TextHash};
 use crate::taint::{self, Finding, Leaves, Origin, OriginId, ReadResult, Reader, Stored, Views, marker};
-use crate::threads::LONG;
+use crate::threads::OFFLOAD_BYTES;
 use crate::types::ServerId;
 
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Config {
 
 /// Something of one server's results went, or would have gone, to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flowed {
+pub struct FlowFinding {
     pub finding: Finding,
     pub origin: Origin,
     /// Whether this finding by itself refuses the call.
@@ -29,7 +29,7 @@ pub struct Flowed {
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// The worst first.
-    pub findings: Vec<Flowed>,
+    pub findings: Vec<FlowFinding>,
     /// The agent has read something private and this call leaves: for rules about flows without a match.
     pub private_to_external: bool,
 }
@@ -111,7 +111,7 @@ impl Flow {
 
     /// A reader that processes a result of this length on another thread. None: copying its state would take as long.
     pub fn reader(&mut self, length: usize) -> Option<Reader> {
-        (length >= LONG).then(|| self.judge.reader())
+        (length >= OFFLOAD_BYTES).then(|| self.judge.reader())
     }
 
     fn note_private(&mut self, origin: &Origin) {
@@ -127,20 +127,20 @@ impl Flow {
     }
 
     /// Does work of the last judgement that was put off until nothing waits.
-    pub fn settle(&mut self) {
-        self.judge.settle();
+    pub fn do_deferred_work(&mut self) {
+        self.judge.do_deferred_work();
     }
 
     /// A copy that judges one call to `server` on another thread; see [`Flow::adopt`]. None: that takes no time, or less than
     /// to copy what is remembered.
     pub fn copy_for(&mut self, server: &ServerId, labels: Labels, length: usize) -> Option<Self> {
-        let leaving = |origin: &Origin| leaves(origin, server, labels, &self.permitted);
+        let leaving = |origin: &Origin| is_forbidden(origin, server, labels, &self.permitted);
         // Searching one byte takes as long as copying this many.
         const SEARCH: usize = 32;
-        if !self.judge.looks(&leaving) || length.saturating_mul(SEARCH) < self.judge.size() {
+        if !self.judge.has_targets(&leaving) || length.saturating_mul(SEARCH) < self.judge.size() {
             return None;
         }
-        self.settle();
+        self.do_deferred_work();
         Some(Self {
             judge: self.judge.clone(),
             repeats: Repeats::default(),
@@ -177,13 +177,13 @@ impl Flow {
         views: &Views,
     ) -> Judged {
         let permitted = Arc::clone(&self.permitted);
-        let leaving = |origin: &Origin| leaves(origin, server, labels, &permitted);
+        let leaving = |origin: &Origin| is_forbidden(origin, server, labels, &permitted);
         let found = self.judge.judge(call, now, views, &leaving);
-        let mut findings: Vec<Flowed> = Vec::new();
+        let mut findings: Vec<FlowFinding> = Vec::new();
         for finding in found {
             let Some(origin) = self.judge.memory.origin(finding.origin).cloned() else { continue };
             let refused = leaving(&origin) && finding.rule != taint::OPAQUE;
-            findings.push(Flowed { finding, origin, refused });
+            findings.push(FlowFinding { finding, origin, refused });
         }
         findings.sort_by(|one, other| {
             (other.refused, other.finding.severity).cmp(&(one.refused, one.finding.severity))
@@ -193,7 +193,7 @@ impl Flow {
         Judged { findings, private_to_external }
     }
 
-    /// Marks one text of a result that is remembered. None: it is [`marker::unfit`].
+    /// Marks one text of a result that is remembered. None: it is [`marker::unmarkable_reason`].
     pub fn mark(
         &mut self,
         id: OriginId,
@@ -201,7 +201,7 @@ impl Flow {
         position: marker::Position,
         random: u64,
     ) -> Option<String> {
-        if marker::unfit(text, position).is_some() {
+        if marker::unmarkable_reason(text, position).is_some() {
             return None;
         }
         let number = self.judge.markers.add(&self.judge.memory, id, random);
@@ -209,13 +209,13 @@ impl Flow {
     }
 
     /// The results of which a text carries a marker.
-    pub fn marked(&self) -> impl Iterator<Item = OriginId> {
+    pub fn marked_results(&self) -> impl Iterator<Item = OriginId> {
         self.judge.markers.origins()
     }
 
     /// A text that goes back to a server, without our markers. None: it has none.
     #[must_use]
-    pub fn unmarked(&self, text: &str) -> Option<String> {
+    pub fn without_markers(&self, text: &str) -> Option<String> {
         marker::strip(text, |number| self.judge.markers.has(number))
     }
 
@@ -250,7 +250,7 @@ impl Flow {
 }
 
 /// Whether the data of a result may not go to a server.
-fn leaves(origin: &Origin, server: &ServerId, labels: Labels, permitted: &[Ruled<FlowPair>]) -> bool {
+fn is_forbidden(origin: &Origin, server: &ServerId, labels: Labels, permitted: &[Ruled<FlowPair>]) -> bool {
     origin.server != *server
         && labels.sink != Sink::Local
         && origin.private

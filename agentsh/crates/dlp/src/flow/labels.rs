@@ -82,14 +82,14 @@ impl Labels {
     /// The labels of a server with these annotations: data given to any of its tools may leave by that one. Never less strict
     /// than without them.
     #[must_use]
-    pub fn suspect(self, says: Annotations) -> Self {
+    pub fn with_annotations(self, says: Annotations) -> Self {
         Self { sink: if says.open_world { Sink::External } else { self.sink }, ..self }
     }
 }
 
 /// Servers whose behaviour is known, by the name of the package that was pinned: what a server calls itself counts for
 /// nothing.
-const KNOWN: [(&str, Labels); 26] = [
+const TOOL_LABELS: [(&str, Labels); 26] = [
     ("@modelcontextprotocol/server-filesystem", LOCAL),
     ("@modelcontextprotocol/server-memory", LOCAL),
     ("@modelcontextprotocol/server-sequential-thinking", LOCAL),
@@ -122,7 +122,7 @@ const KNOWN: [(&str, Labels); 26] = [
 fn of_package(package: &str) -> Option<Labels> {
     let at = package.char_indices().skip(1).find(|(_, character)| matches!(character, '@' | '='));
     let name = at.map_or(package, |(at, _)| &package[..at]);
-    KNOWN.iter().find(|(known, _)| *known == name).map(|(_, labels)| *labels)
+    TOOL_LABELS.iter().find(|(known, _)| *known == name).map(|(_, labels)| *labels)
 }
 
 #[cfg(test)]
@@ -151,9 +151,9 @@ mod tests {
     #[test]
     fn tool_hints_never_lower_suspicion() {
         let local = Labels { sink: Sink::Local, ..Labels::default() };
-        assert_eq!(local.suspect(Annotations { open_world: true }).sink, Sink::External);
+        assert_eq!(local.with_annotations(Annotations { open_world: true }).sink, Sink::External);
         for labels in [local, Labels::default()] {
-            assert_eq!(labels.suspect(Annotations::default()), labels);
+            assert_eq!(labels.with_annotations(Annotations::default()), labels);
         }
     }
 }

@@ -4,5 +4,5 @@ pub mod labels;
 
 mod decide;
 
-pub use decide::{Config, Flow, Flowed, Judged};
+pub use decide::{Config, Flow, FlowFinding, Judged};
 pub use labels::{Annotations, Labels, Role, Sink, Source};

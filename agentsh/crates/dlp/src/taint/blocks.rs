@@ -15,20 +15,24 @@ pub(super) struct Grams<'b> {
 }
 
 impl<'b> Grams<'b> {
-    pub fn own(&self) -> &'b [u64] {
+    pub fn own_grams(&self) -> &'b [u64] {
         &self.buffer[EARLIER..]
     }
 
     /// Each with its start.
     #[inline]
     pub fn each(&self, each: &mut impl FnMut(usize, u64)) {
-        self.own().iter().enumerate().for_each(|(at, gram)| each(self.at + at, *gram));
+        self.own_grams().iter().enumerate().for_each(|(at, gram)| each(self.at + at, *gram));
     }
 
-    /// Fills `tags` with those of the long grams that this block completes (`hash::long`), and returns where the
+    /// Fills `tags` with those of the long grams that this block completes (`hash::long_gram_tag`), and returns where the
     /// first of them begins and how many there are.
     #[inline]
-    pub fn long(&self, tag_of: impl Fn(u64, u64) -> u32, tags: &mut [u32; BLOCK]) -> (usize, usize) {
+    pub fn fill_long_tags(
+        &self,
+        tag_of: impl Fn(u64, u64) -> u32,
+        tags: &mut [u32; BLOCK],
+    ) -> (usize, usize) {
         // The first block of a text has none before it.
         let missing = EARLIER.saturating_sub(self.at);
         let second = &self.buffer[(EARLIER + missing).min(self.buffer.len())..];
@@ -54,7 +58,7 @@ impl Filling {
 
     /// The room for the next grams; never empty between two calls of [`Filling::take`].
     #[inline]
-    pub fn room(&mut self) -> &mut [u64] {
+    pub fn free_slots(&mut self) -> &mut [u64] {
         &mut self.buffer[EARLIER + self.filled..]
     }
 
@@ -98,13 +102,13 @@ mod tests {
             // A gram does not depend on its surroundings.
             let alone: Vec<u64> = (0..count).map(|at| hasher.roll(&text, at).unwrap().gram()).collect();
             let pairs = alone.iter().zip(alone.iter().skip(SHORT)).enumerate();
-            let expected: Vec<_> = pairs.map(|(at, (first, second))| (at, hash::long(*first, *second))).collect();
+            let expected: Vec<_> = pairs.map(|(at, (first, second))| (at, hash::long_gram_tag(*first, *second))).collect();
             let (mut grams, mut tags) = (Vec::new(), Vec::new());
             hasher.each_short_block(&text, |block| {
                 assert_eq!(block.at, grams.len());
-                grams.extend_from_slice(block.own());
+                grams.extend_from_slice(block.own_grams());
                 let mut long = [0; BLOCK];
-                let (start, count) = block.long(hash::long, &mut long);
+                let (start, count) = block.fill_long_tags(hash::long_gram_tag, &mut long);
                 tags.extend(long[..count].iter().enumerate().map(|(at, tag)| (start + at, *tag)));
             });
             prop_assert_eq!((grams, tags), (alone, expected));

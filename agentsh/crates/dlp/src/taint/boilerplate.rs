@@ -12,11 +12,11 @@ const TEXTS: [&str; 3] = [
 ];
 
 /// Capacity of one filter of known grams.
-pub(super) const KNOWN: usize = 1 << 17;
+pub(super) const FILTER_CAPACITY: usize = 1 << 17;
 
 /// The grams of all of them.
 pub(super) fn filter(hasher: &Hasher) -> Filter {
-    let mut filter = Filter::new(KNOWN);
+    let mut filter = Filter::new(FILTER_CAPACITY);
     for text in TEXTS {
         hasher.each_short_gram(&Folded::of(text).symbols, |_, gram| filter.insert(hash::tag(gram)));
     }

@@ -82,7 +82,7 @@ pub(super) fn of_result(hasher: &Hasher, private: bool, result: &Leaves<'_>) -> 
 }
 
 impl Detector for Cells {
-    type Brought = Vec<u64>;
+    type SentParts = Vec<u64>;
 
     fn remember(&mut self, placed: &Placed<'_>, print: &Print) {
         self.add(placed.id, placed.origin.private, &print.cells);
@@ -94,7 +94,7 @@ impl Detector for Cells {
 
     fn judge(&mut self, memory: &TaintMemory, views: &DecodedViews, search: &mut Search<'_, '_>) {
         let leaves = |id| memory.origin(id).is_some_and(search.leaving);
-        for carried in self.carried(&memory.hasher, search.call, views.iter(), leaves) {
+        for carried in self.find_carried(&memory.hasher, search.call, views.iter(), leaves) {
             let Some(origin) = memory.origin(carried.origin).filter(|_| carried.is_finding()) else {
                 continue;
             };
@@ -203,7 +203,7 @@ impl Cells {
 
     /// The cells in a call of each result that `leaves`, in its leaves or in `views` (texts that decode from it, each with its
     /// leaf). Notes them as sent.
-    fn carried<'v>(
+    fn find_carried<'v>(
         &mut self,
         hasher: &Hasher,
         call: &'v Leaves<'_>,
@@ -307,7 +307,7 @@ fn of_json(text: &str, emit: &mut dyn FnMut(&str)) -> bool {
     true
 }
 
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
@@ -318,7 +318,7 @@ fn tag(hasher: &Hasher, cell: &str) -> Option<u64> {
     }
     let mut folded = Folded::default();
     let mut count = 0;
-    for word in words(cell) {
+    for word in split_words(cell) {
         folded.push(word);
         count += 1;
     }
@@ -326,14 +326,14 @@ fn tag(hasher: &Hasher, cell: &str) -> Option<u64> {
     let fits = (MIN_SYMBOLS..=MAX_SYMBOLS).contains(&folded.symbols.len())
         && count <= MAX_WORDS
         && plain_words::own_length(cell, MIN_OWN) >= MIN_OWN;
-    fits.then(|| hasher.whole(&folded.symbols))
+    fits.then(|| hasher.hash_all(&folded.symbols))
 }
 
 /// The tag of each row of words that may be a cell: at most [`MAX_WORDS`] for each word.
 fn each_run(hasher: &Hasher, text: &str, emit: &mut dyn FnMut(u64)) {
     let mut folded = Folded::default();
     let mut starts = VecDeque::new();
-    for word in words(text) {
+    for word in split_words(text) {
         if starts.len() == MAX_WORDS {
             starts.pop_front();
         }
@@ -342,7 +342,7 @@ fn each_run(hasher: &Hasher, text: &str, emit: &mut dyn FnMut(u64)) {
         let end = folded.symbols.len();
         for start in &starts {
             if (MIN_SYMBOLS..=MAX_SYMBOLS).contains(&(end - start)) {
-                emit(hasher.whole(&folded.symbols[*start..end]));
+                emit(hasher.hash_all(&folded.symbols[*start..end]));
             }
         }
     }

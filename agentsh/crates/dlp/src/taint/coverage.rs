@@ -78,7 +78,7 @@ pub(super) struct Coverage {
     pieces: VecDeque<(u64, String)>,
     last: BTreeMap<u64, String>,
     /// The changes of the last call to both, for `adopt`.
-    noted: Vec<Noted>,
+    noted: Vec<CoverageChange>,
 }
 
 /// Too much of one secret.
@@ -94,7 +94,7 @@ struct Arrived {
 }
 
 #[derive(Clone, Debug)]
-enum Noted {
+enum CoverageChange {
     /// The value that came last in an argument.
     Last(u64, String),
     /// Such a value is not a piece by itself.
@@ -103,7 +103,7 @@ enum Noted {
 }
 
 impl Detector for Coverage {
-    type Brought = Vec<SecretCoverage>;
+    type SentParts = Vec<SecretCoverage>;
 
     fn remember(&mut self, placed: &Placed<'_>, print: &Print) {
         print.followed.iter().for_each(|secret| self.add(placed.id, &placed.origin.server, secret));
@@ -235,8 +235,8 @@ impl Coverage {
     }
 
     /// Counts every piece in a text.
-    fn cover(&mut self, hasher: &Hasher, text: &str, leaves: &dyn Fn(OriginId) -> bool) {
-        Marked::of(text).each(hasher, |tag, _| {
+    fn count_pieces(&mut self, hasher: &Hasher, text: &str, leaves: &dyn Fn(OriginId) -> bool) {
+        Marked::of(text).for_each_piece(hasher, |tag, _| {
             if !self.seen.insert(tag) {
                 return;
             }
@@ -256,14 +256,14 @@ impl Coverage {
             return;
         }
         if text.len() <= MAX_LAST {
-            self.note(Noted::Last(path, text.to_owned()));
+            self.note(CoverageChange::Last(path, text.to_owned()));
         }
         let (old, new) = own_part(&last, text);
         if old.len() < last.len() && old.len() <= MAX_PIECE {
             // Only now it is clear that the surrounding text repeats.
-            self.note(Noted::NoPiece(path, last.clone()));
+            self.note(CoverageChange::NoPiece(path, last.clone()));
             if self.pieces.back().is_none_or(|(_, piece)| piece != old) {
-                self.note(Noted::Piece(path, old.to_owned()));
+                self.note(CoverageChange::Piece(path, old.to_owned()));
             }
         }
         if new.len() > MAX_PIECE {
@@ -280,10 +280,10 @@ impl Coverage {
             let forwards: String = end.into_iter().rev().chain(new.chars()).collect();
             let begin = backwards.chars().filter(|one| one.is_alphanumeric()).take(SLICE - 1);
             let backwards: String = new.chars().chain(begin).collect();
-            self.cover(hasher, &forwards, leaves);
-            self.cover(hasher, &backwards, leaves);
+            self.count_pieces(hasher, &forwards, leaves);
+            self.count_pieces(hasher, &backwards, leaves);
         }
-        self.note(Noted::Piece(path, new.to_owned()));
+        self.note(CoverageChange::Piece(path, new.to_owned()));
     }
 
     /// Counts what a call brings in its leaves and in `views`, texts that decode from it. Gives each secret of which too
@@ -303,7 +303,7 @@ impl Coverage {
             let before = self.before.len();
             for end in ends(&leaf.text, room) {
                 room -= end.len();
-                self.cover(hasher, end, leaves);
+                self.count_pieces(hasher, end, leaves);
             }
             if leaf.role == Role::Text && pieces > 0 {
                 pieces -= 1;
@@ -314,7 +314,7 @@ impl Coverage {
             }
         }
         for view in views.filter(|view| view.len() <= MAX_VIEW) {
-            self.cover(hasher, view, leaves);
+            self.count_pieces(hasher, view, leaves);
         }
         let leaf = first.unwrap_or(0);
         let grown = self.before.iter().filter_map(|(key, before)| {
@@ -331,17 +331,17 @@ impl Coverage {
         grown.collect()
     }
 
-    fn note(&mut self, noted: Noted) {
+    fn note(&mut self, noted: CoverageChange) {
         match &noted {
-            Noted::Last(path, text) => {
+            CoverageChange::Last(path, text) => {
                 if self.last.len() < MAX_PATHS || self.last.contains_key(path) {
                     self.last.insert(*path, text.clone());
                 }
             }
-            Noted::NoPiece(path, last) => {
+            CoverageChange::NoPiece(path, last) => {
                 self.pieces.retain(|(other, piece)| other != path || piece != last);
             }
-            Noted::Piece(path, piece) => {
+            CoverageChange::Piece(path, piece) => {
                 if self.pieces.len() >= MAX_PIECES {
                     self.pieces.pop_front();
                 }
@@ -364,7 +364,7 @@ fn ends(text: &str, most: usize) -> [&str; 2] {
 /// The parts of two values of one argument, without the words that both begin and end with.
 fn own_part<'t>(old: &'t str, new: &'t str) -> (&'t str, &'t str) {
     let whole = (old.trim(), new.trim());
-    let (olds, news) = (words(old), words(new));
+    let (olds, news) = (word_ranges(old), word_ranges(new));
     let front = olds
         .iter()
         .zip(&news)
@@ -383,7 +383,7 @@ fn own_part<'t>(old: &'t str, new: &'t str) -> (&'t str, &'t str) {
     }
 }
 
-fn words(text: &str) -> Vec<Range<usize>> {
+fn word_ranges(text: &str) -> Vec<Range<usize>> {
     let start = |word: &str| word.as_ptr() as usize - text.as_ptr() as usize;
     text.split_whitespace().map(|word| start(word)..start(word) + word.len()).collect()
 }

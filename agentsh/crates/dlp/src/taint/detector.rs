@@ -9,20 +9,20 @@ use super::decoded_views::DecodedViews;
 use super::findings::Search;
 use super::hits::{Hits, Text};
 use super::memory::TaintMemory;
-use super::moved::Moved;
 use super::origin::OriginId;
 use super::placed::Placed;
+use super::position_change::PositionChange;
 use super::print::Print;
 
 pub(super) trait Detector: Sized {
     /// The parts of one call that may not leave.
-    type Brought: Default;
+    type SentParts: Default;
 
     /// Takes of a result that is now remembered what it looks for.
     fn remember(&mut self, _: &Placed<'_>, _: &Print) {}
 
     /// Results are counted from another place on.
-    fn moved(&mut self, _: &Moved) {}
+    fn apply_move(&mut self, _: &PositionChange) {}
 
     /// Bytes that its indices take.
     fn size(&self) -> usize {
@@ -33,10 +33,10 @@ pub(super) trait Detector: Sized {
     fn begin(&mut self) {}
 
     /// Gets the n-grams of a text, block by block.
-    fn see(&mut self, _: &Grams<'_>) {}
+    fn add_grams(&mut self, _: &Grams<'_>) {}
 
     /// Looks at the text whose n-grams it saw: a call, names of its members, or what decodes from it.
-    fn look(&mut self, _: &Text<'_>, _: &mut Hits) {}
+    fn find_hits(&mut self, _: &Text<'_>, _: &mut Hits) {}
 
     /// Looks at a whole call, and counts as sent what it brings. `views` decode from it.
     fn judge(&mut self, _: &TaintMemory, _: &DecodedViews, _: &mut Search<'_, '_>) {}
@@ -45,12 +45,12 @@ pub(super) trait Detector: Sized {
     fn forget(&mut self) {}
 
     /// The parts of the last call, for a later session.
-    fn export(&self) -> Self::Brought {
-        Self::Brought::default()
+    fn export(&self) -> Self::SentParts {
+        Self::SentParts::default()
     }
 
     /// Restores the counts of [`Detector::export`].
-    fn import(&mut self, _: &TaintMemory, _: Self::Brought) {}
+    fn import(&mut self, _: &TaintMemory, _: Self::SentParts) {}
 
     /// Takes in what a copy noted of the one call that it judged. What others noted meanwhile stays; results from `new` on
     /// were remembered meanwhile.

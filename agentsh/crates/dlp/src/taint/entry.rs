@@ -15,7 +15,7 @@ pub(super) struct Span {
 
 /// The parts of a result that are still remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeps {
+pub(super) enum RememberedParts {
     All,
     Secrets,
     Nothing,
@@ -24,7 +24,7 @@ pub(super) enum Keeps {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub id: OriginId,
-    pub keeps: Keeps,
+    pub keeps: RememberedParts,
     pub origin: Origin,
     pub until: Duration,
     pub start: u32,
@@ -70,7 +70,7 @@ pub(super) fn ranges(spans: &[Span]) -> impl Iterator<Item = (u32, u32)> {
 }
 
 /// The place of a symbol among those of the secrets. None: no secret contains it.
-pub(super) fn packed(spans: &[Span], at: u32) -> Option<u32> {
+pub(super) fn position_in_secrets(spans: &[Span], at: u32) -> Option<u32> {
     let mut before = 0;
     for (from, to) in ranges(spans) {
         if at < from {

@@ -59,7 +59,7 @@ impl Filter {
 
     /// Tags that it is made for.
     #[must_use]
-    pub fn room(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.room
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::hits::{Hit, Hits, MayNotFlow, What};
+use super::hits::{Hit, HitKind, Hits, MayNotFlow};
 use super::leaves::Leaves;
 use super::origin::{Origin, OriginId};
 use super::plain_words;
@@ -134,7 +134,7 @@ impl<'c, 'a> Search<'c, 'a> {
     }
 
     /// More leaves than were examined: the data may come from any source.
-    pub fn crowded(&mut self, hits: &Hits, leaf: usize, chain: Vec<&'static str>) {
+    pub fn report_too_many_leaves(&mut self, hits: &Hits, leaf: usize, chain: Vec<&'static str>) {
         if let Some(origin) = hits.uncounted_result() {
             let (shown, provenance) =
                 ("[more fragments than the limit]".to_owned(), Provenance { origin, leaves: true });
@@ -158,21 +158,27 @@ impl<'c, 'a> Search<'c, 'a> {
         };
         let ((begin, first), (_, last)) = (leaf_of(hit.start), leaf_of(hit.end.saturating_sub(1)));
         let is_whole = first == last;
-        let rule = if is_whole { named(hit.what).0 } else { SPLIT };
+        let rule = if is_whole { rule_name_severity(hit.what).0 } else { SPLIT };
         let text = &*self.call.items[first].text;
-        self.passage(hit, rule, (text, first), (hit.start - begin, is_whole), None, Vec::new);
+        self.report_passage(hit, rule, (text, first), (hit.start - begin, is_whole), None, Vec::new);
     }
 
     /// A hit in a text that decodes from a leaf.
-    pub fn decoded(&mut self, hit: &Hit, text: &str, leaf: usize, how: impl FnOnce() -> Vec<&'static str>) {
+    pub fn report_decoded_hit(
+        &mut self,
+        hit: &Hit,
+        text: &str,
+        leaf: usize,
+        how: impl FnOnce() -> Vec<&'static str>,
+    ) {
         // For example the link itself without its escapes.
         let whole = 0..self.call.items[leaf].text.len();
-        self.passage(hit, DECODED, (text, leaf), (hit.start, true), Some(whole), how);
+        self.report_passage(hit, DECODED, (text, leaf), (hit.start, true), Some(whole), how);
     }
 
     /// A hit in a text of a leaf, from this symbol on, `is_whole` when it ends there too. `link`: what of the leaf
     /// must be a link for it to be part of one, when that is not the passage itself.
-    fn passage(
+    fn report_passage(
         &mut self,
         hit: &Hit,
         rule: &'static str,
@@ -181,7 +187,7 @@ impl<'c, 'a> Search<'c, 'a> {
         link: Option<Range<usize>>,
         chain: impl FnOnce() -> Vec<&'static str>,
     ) {
-        let (_, category, severity) = named(hit.what);
+        let (_, category, severity) = rule_name_severity(hit.what);
         let provenance = Provenance { origin: hit.origin, leaves: hit.leaves };
         // The text is searched once for each finding, not for each hit.
         if !self.is_new(rule, category, provenance, leaf) {
@@ -192,7 +198,7 @@ impl<'c, 'a> Search<'c, 'a> {
         let is_of_link = || may_be_of_link(hit.what) && self.is_in_link(leaf, link, hit.origin);
         let is_empty = || {
             let passage = text.get(range.clone()).unwrap_or_default();
-            hit.what == What::Run && says_nothing(passage)
+            hit.what == HitKind::Run && says_nothing(passage)
         };
         if !(is_whole && (is_of_link() || is_empty())) {
             let context = context(text, range);
@@ -245,17 +251,17 @@ impl Hit {
 }
 
 /// Whether only its looks say that it is a secret. Links are left out of passages, except for secret-looking parts.
-fn may_be_of_link(what: What) -> bool {
+fn may_be_of_link(what: HitKind) -> bool {
     match what {
-        What::Run => true,
-        What::Value(kind) => kind == Kind::HighEntropy,
+        HitKind::Run => true,
+        HitKind::Value(kind) => kind == Kind::HighEntropy,
     }
 }
 
-fn named(what: What) -> (&'static str, &'static str, Severity) {
+fn rule_name_severity(what: HitKind) -> (&'static str, &'static str, Severity) {
     match what {
-        What::Run => (FINGERPRINT, "passage", Severity::High),
-        What::Value(kind) => {
+        HitKind::Run => (FINGERPRINT, "passage", Severity::High),
+        HitKind::Value(kind) => {
             (ENTITY, kind.as_str(), if kind.is_secret() { Severity::Critical } else { Severity::High })
         }
     }

@@ -53,11 +53,11 @@ impl Hasher {
     pub(super) fn each_short_block(&self, symbols: &[u8], mut each: impl FnMut(&Grams<'_>)) {
         let Some(mut roll) = self.roll(symbols, 0) else { return };
         let mut block = Filling::new();
-        block.room()[0] = roll.gram();
+        block.free_slots()[0] = roll.gram();
         block.take(1, &mut each);
         let (mut olds, mut news) = (symbols, &symbols[SHORT..]);
         while !news.is_empty() {
-            let room = block.room();
+            let room = block.free_slots();
             let count = room.len().min(news.len());
             for ((gram, &old), &new) in room.iter_mut().zip(olds).zip(&news[..count]) {
                 roll.forward(self, old, new);
@@ -79,7 +79,7 @@ impl Hasher {
 
     /// The hash over all of `symbols`.
     #[must_use]
-    pub fn whole(&self, symbols: &[u8]) -> u64 {
+    pub fn hash_all(&self, symbols: &[u8]) -> u64 {
         let hash = symbols.iter().fold(symbols.len() as u64, |hash, &symbol| {
             (hash.rotate_left(5) ^ self.enter[usize::from(symbol)]).wrapping_mul(MIX)
         });
@@ -106,7 +106,7 @@ impl RollingHash {
 
     /// Moves one symbol back: the same in reverse.
     #[inline]
-    pub fn back(&mut self, hasher: &Hasher, old: u8, new: u8) {
+    pub fn roll_back(&mut self, hasher: &Hasher, old: u8, new: u8) {
         self.0 = (self.0 ^ (hasher.leave[usize::from(old)] ^ hasher.enter[usize::from(new)])).rotate_right(1);
     }
 }
@@ -119,7 +119,7 @@ pub fn derive(key: &[u8; 32], purpose: &[u8]) -> [u8; 32] {
 
 /// The tag of the long gram that begins where `first` does and ends where `second` does.
 #[must_use]
-pub fn long(first: u64, second: u64) -> u32 {
+pub fn long_gram_tag(first: u64, second: u64) -> u32 {
     (first.wrapping_mul(MIX_OLD).wrapping_add(second.wrapping_mul(MIX)) >> 32) as u32
 }
 

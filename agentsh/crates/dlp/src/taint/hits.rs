@@ -15,7 +15,7 @@ const MAX_HITS: usize = 256;
 const RECENT: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum HitKind {
     /// A copied passage.
     Run,
     /// A secret or personal value, or a piece of a secret.
@@ -30,7 +30,7 @@ pub(super) struct Hit {
     pub origin: OriginId,
     /// The result may not go where the text goes.
     pub leaves: bool,
-    pub what: What,
+    pub what: HitKind,
 }
 
 /// A part of the prose of a result in a text.
@@ -90,7 +90,7 @@ impl Hits {
     }
 
     /// The places in the text with data of a result, in symbols.
-    pub fn places(&self) -> Vec<Range<usize>> {
+    pub fn hit_ranges(&self) -> Vec<Range<usize>> {
         let copies = self.list.iter().map(|hit| hit.start..hit.end);
         copies.chain(self.of_pieces.iter().cloned()).collect()
     }
@@ -106,7 +106,7 @@ impl Text<'_> {
         let here = hasher.roll(symbols, at).filter(|roll| same(*roll, place))?;
         let (mut first, mut first_place, mut roll) = (at, place, here);
         while first > 0 && first_place > entry.start && at - first < most {
-            roll.back(hasher, symbols[first - 1], symbols[first - 1 + SHORT]);
+            roll.roll_back(hasher, symbols[first - 1], symbols[first - 1 + SHORT]);
             if !same(roll, first_place - 1) {
                 break;
             }

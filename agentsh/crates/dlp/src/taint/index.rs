@@ -22,7 +22,7 @@ pub struct Index {
 /// written while it is in the processor's cache.
 const BATCH: usize = 256;
 /// A slot is prefetched this many entries before its turn, so that several memory reads overlap.
-const AHEAD: usize = 12;
+const PREFETCH_DISTANCE: usize = 12;
 
 impl Default for Index {
     fn default() -> Self {
@@ -58,12 +58,12 @@ impl Index {
             sorted[*end] = entry;
             *end += 1;
         }
-        if self.entries + tags.len() > self.filter.room() {
+        if self.entries + tags.len() > self.filter.capacity() {
             self.rebuild_filter(floor, tags.len());
         }
         let mut seen = 0;
         for (index, &(tag, at)) in sorted.iter().enumerate() {
-            seen ^= sorted.get(index + AHEAD).map_or(EMPTY, |(tag, _)| self.first_slot(*tag));
+            seen ^= sorted.get(index + PREFETCH_DISTANCE).map_or(EMPTY, |(tag, _)| self.first_slot(*tag));
             self.put(tag, base + at, floor, &same);
         }
         std::hint::black_box(seen);
@@ -115,7 +115,7 @@ impl Index {
         slots[target] = entry;
         if !is_known {
             self.entries += 1;
-            if self.entries > self.filter.room() {
+            if self.entries > self.filter.capacity() {
                 self.rebuild_filter(floor, 0);
             }
             self.filter.insert(tag);
@@ -154,7 +154,7 @@ impl Index {
     pub fn find_all(&self, tags: &[(usize, u32)], floor: u32, mut visit: impl FnMut(usize, u32, u32)) {
         let mut seen = 0;
         for (index, &(at, tag)) in tags.iter().enumerate() {
-            seen ^= tags.get(index + AHEAD).map_or(EMPTY, |(_, tag)| self.first_slot(*tag));
+            seen ^= tags.get(index + PREFETCH_DISTANCE).map_or(EMPTY, |(_, tag)| self.first_slot(*tag));
             self.find(tag, floor, |place| visit(at, tag, place));
         }
         std::hint::black_box(seen);

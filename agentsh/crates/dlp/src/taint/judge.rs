@@ -9,7 +9,7 @@ use super::detector::Detector;
 use super::findings::{Bounds, OPAQUE, PACKED, Search};
 use super::hash::Hasher;
 use super::hits::{Hits, MayNotFlow};
-use super::known::{Known, MAX_SAID};
+use super::known_text::{Known, MAX_SAID};
 use super::leaves::{Leaf, Leaves, Role};
 use super::markers::Markers;
 use super::memory::{Config, Evicted, Inserted, Stored, TaintMemory};
@@ -32,7 +32,7 @@ const MIN_SECRET_NAME: usize = 12;
 const MAX_DECODED: usize = 2 << 20;
 
 /// The texts that decode from a result.
-fn decoded(result: &Leaves<'_>, views: &Views) -> Vec<String> {
+fn decoded_texts(result: &Leaves<'_>, views: &Views) -> Vec<String> {
     let mut decoded = Vec::new();
     let mut room = MAX_DECODED;
     let texts = result.items.iter().filter(|leaf| leaf.role == Role::Text && leaf.text.len() >= MIN_DECODED);
@@ -84,7 +84,8 @@ impl Reader {
 
 fn read(hasher: &Hasher, known: &Known, is_private: bool, result: &Leaves<'_>, views: &Views) -> ReadResult {
     let texts = result.items.iter().filter(|leaf| is_said(leaf)).map(|leaf| &*leaf.text);
-    let (mut print, truncated) = reading::read(hasher, known, is_private, texts, || decoded(result, views));
+    let (mut print, truncated) =
+        reading::read(hasher, known, is_private, texts, || decoded_texts(result, views));
     print.cells = cells::of_result(hasher, is_private, result);
     ReadResult { print, truncated }
 }
@@ -126,7 +127,7 @@ impl Judge {
     }
 
     fn prepare(&mut self) -> (&Hasher, &Known) {
-        self.settle();
+        self.do_deferred_work();
         let TaintMemory { known, hasher, .. } = &mut self.memory;
         known.prepare(hasher);
         (hasher, known)
@@ -134,7 +135,7 @@ impl Judge {
 
     /// Remembers that a result came again which is remembered already, and has its time once more.
     pub fn remember_repeat(&mut self, origin: Origin, of: OriginId) -> Stored {
-        self.memory.prolong(of, origin.time + self.memory.config.lifetime);
+        self.memory.extend_lifetime(of, origin.time + self.memory.config.lifetime);
         Stored { repeated: true, ..self.store(origin, &Print::default()) }
     }
 
@@ -164,11 +165,11 @@ impl Judge {
     }
 
     /// Does work of the last call that was put off until nothing waits.
-    pub fn settle(&mut self) {
+    pub fn do_deferred_work(&mut self) {
         let Some(NewSymbols(tainted)) = self.unsaid.take() else { return };
-        let tainted = tainted.unwrap_or_else(|| self.all.copies(&self.memory, &self.values).places());
+        let tainted = tainted.unwrap_or_else(|| self.all.copies(&self.memory, &self.values).hit_ranges());
         let TaintMemory { known, hasher, .. } = &mut self.memory;
-        known.say(hasher, &self.values, &tainted);
+        known.learn_own_text(hasher, &self.values, &tainted);
         self.values.clear();
     }
 
@@ -179,7 +180,7 @@ impl Judge {
 
     /// Takes in what a copy of this judge noted of the one call that it judged since it was made.
     pub fn adopt(&mut self, copy: Self) {
-        self.settle();
+        self.do_deferred_work();
         self.all.adopt(copy.all, &self.memory, copy.memory.next_id(0));
         self.values = copy.values;
         self.unsaid = copy.unsaid;
@@ -187,7 +188,7 @@ impl Judge {
 
     /// Whether a search looks for anything.
     #[must_use]
-    pub fn looks(&self, leaving: MayNotFlow<'_>) -> bool {
+    pub fn has_targets(&self, leaving: MayNotFlow<'_>) -> bool {
         self.memory.sources.iter().any(leaving)
     }
 
@@ -201,13 +202,14 @@ impl Judge {
         views: &Views,
         leaving: MayNotFlow<'_>,
     ) -> Findings {
-        self.settle();
+        self.do_deferred_work();
         self.memory.expire(now);
         let mut search = Search::new(call, leaving);
         let mut values = std::mem::take(&mut self.values);
-        let looks = self.looks(leaving);
+        let looks = self.has_targets(leaving);
         let most = if looks { usize::MAX } else { MAX_SAID };
-        let bounds = fold(call, &mut values, most, |leaf| matches!(leaf.role, Role::Text | Role::Number));
+        let bounds =
+            fold_leaves(call, &mut values, most, |leaf| matches!(leaf.role, Role::Text | Role::Number));
         let mut tainted = None;
         self.decoded_views.clear();
         self.all.begin();
@@ -219,18 +221,18 @@ impl Judge {
                 || {
                     call.items.iter().filter(is_decoded).for_each(|leaf| {
                         if leaf.looks_encoded() {
-                            let _ = leaf.decoded(&views.limits);
+                            let _ = leaf.decoded_texts(&views.limits);
                         }
                     })
                 },
             );
-            tainted = Some(hits.places());
+            tainted = Some(hits.hit_ranges());
             self.names(&mut search);
             for (at, leaf) in call.items.iter().enumerate() {
                 self.markers.judge(&self.memory, &leaf.text, at, &Vec::<&str>::new, &mut search);
             }
-            self.all.values.words(&self.memory, &mut search);
-            self.decoded(views, &mut search);
+            self.all.values.search_words(&self.memory, &mut search);
+            self.search_decoded(views, &mut search);
             self.lists(views, &mut search);
             self.opaque(views, &mut search);
             self.all.cells.judge(&self.memory, &self.decoded_views, &mut search);
@@ -249,7 +251,7 @@ impl Judge {
         for hit in &hits.list {
             search.hit(hit, bounds);
         }
-        search.crowded(&hits, bounds.last().map_or(0, |bound| bound.1), Vec::new());
+        search.report_too_many_leaves(&hits, bounds.last().map_or(0, |bound| bound.1), Vec::new());
         self.all.pieces.add(&hits);
         hits
     }
@@ -258,7 +260,7 @@ impl Judge {
     fn names(&mut self, search: &mut Search<'_, '_>) {
         let mut text = std::mem::take(&mut self.single);
         for role in [Role::Name, Role::Tool] {
-            let bounds = fold(search.call, &mut text, usize::MAX, |leaf| leaf.role == role);
+            let bounds = fold_leaves(search.call, &mut text, usize::MAX, |leaf| leaf.role == role);
             self.stream(&text, &bounds, search);
         }
         self.single = text;
@@ -269,7 +271,7 @@ impl Judge {
         let mut leaves = search.call.items.iter().enumerate();
         let found = leaves.find_map(|(at, leaf)| {
             let is_asked = is_decoded(&leaf) && leaf.looks_encoded();
-            let decoded = is_asked.then(|| leaf.decoded(&views.limits))?;
+            let decoded = is_asked.then(|| leaf.decoded_texts(&views.limits))?;
             (decoded.is_packed() || decoded.is_opaque()).then_some((at, leaf, decoded.is_packed()))
         });
         let newest = self.memory.origins().filter(|(_, origin)| (search.leaving)(origin)).last();
@@ -286,7 +288,7 @@ impl Judge {
     }
 
     /// Every text that decodes from a leaf.
-    fn decoded(&mut self, views: &Views, search: &mut Search<'_, '_>) {
+    fn search_decoded(&mut self, views: &Views, search: &mut Search<'_, '_>) {
         let call = search.call;
         for (at, leaf) in call.items.iter().enumerate() {
             if leaf.role == Role::Codes {
@@ -302,7 +304,7 @@ impl Judge {
 
     /// Searches what decodes from the values of a list as one text: an encoding that is cut into pieces.
     fn lists(&mut self, views: &Views, search: &mut Search<'_, '_>) {
-        for (leaf, joined) in search.call.joined() {
+        for (leaf, joined) in search.call.joined_lists() {
             views.decode(&joined, &mut |view| {
                 let how = || std::iter::once("list").chain(steps(&view)).collect();
                 self.view(view.text, leaf, &how, search);
@@ -327,20 +329,25 @@ impl Judge {
         let hits = self.all.scan(&self.memory, &folded, search.leaving);
         search.count(&hits.list);
         for hit in &hits.list {
-            search.decoded(hit, text, leaf, how);
+            search.report_decoded_hit(hit, text, leaf, how);
         }
         if hits.is_full() || hits.uncounted_result().is_some() {
-            search.crowded(&hits, leaf, how());
+            search.report_too_many_leaves(&hits, leaf, how());
         }
         self.all.pieces.add(&hits);
         self.single = folded;
         self.markers.judge(&self.memory, text, leaf, how, search);
-        self.all.values.alone(&self.memory, text, leaf, search);
+        self.all.values.search_single_value(&self.memory, text, leaf, search);
     }
 }
 
 /// Folds the leaves that are wanted into one text, and no more of them once it has `most` symbols.
-fn fold(call: &Leaves<'_>, into: &mut Folded, most: usize, wanted: impl Fn(&Leaf<'_>) -> bool) -> Bounds {
+fn fold_leaves(
+    call: &Leaves<'_>,
+    into: &mut Folded,
+    most: usize,
+    wanted: impl Fn(&Leaf<'_>) -> bool,
+) -> Bounds {
     into.clear();
     let mut bounds = Vec::new();
     for (at, leaf) in call.items.iter().enumerate().filter(|(_, leaf)| wanted(leaf)) {

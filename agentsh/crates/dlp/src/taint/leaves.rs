@@ -80,7 +80,7 @@ impl<'a> Leaf<'a> {
 
     /// The texts that decode from this one, within the limits of the first caller; decoded once.
     #[must_use]
-    pub fn decoded(&self, limits: &Limits) -> &Decoded {
+    pub fn decoded_texts(&self, limits: &Limits) -> &Decoded {
         self.decoded.get_or_init(|| Box::new(Decoded::of(&self.text, limits)))
     }
 }
@@ -137,7 +137,7 @@ impl<'a> Leaves<'a> {
             match step {
                 Step::Root => break,
                 Step::Item(at) => steps.push(at.to_string()),
-                Step::Member(name) => steps.push(self.shown(name)),
+                Step::Member(name) => steps.push(self.display_name(name)),
             }
             node = parent;
         }
@@ -180,7 +180,7 @@ impl<'a> Leaves<'a> {
 
     /// The values of each list whose items have no spaces, as one text, with the leaf of the first.
     #[must_use]
-    pub fn joined(&self) -> Vec<(usize, String)> {
+    pub fn joined_lists(&self) -> Vec<(usize, String)> {
         let (mut lists, mut room) = (BTreeMap::<u64, (usize, usize, String)>::new(), MAX_JOINED);
         for (at, leaf) in self.items.iter().enumerate() {
             if leaf.role == Role::Text
@@ -208,7 +208,7 @@ impl<'a> Leaves<'a> {
         false
     }
 
-    fn shown(&self, name: u32) -> String {
+    fn display_name(&self, name: u32) -> String {
         let text = self.items.get(name as usize).map_or("", |item| &item.text);
         let plain = text.len() <= MAX_STEP
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))

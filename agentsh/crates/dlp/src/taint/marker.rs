@@ -26,13 +26,13 @@ pub struct Mark {
     pub at: Range<usize>,
 }
 
-/// The text with the marker in it. None when it is [`unfit`]. `random`: any number, for [`Position::Between`].
+/// The text with the marker in it. None when it is [`unmarkable_reason`]. `random`: any number, for [`Position::Between`].
 #[must_use]
 pub fn mark(text: &str, number: u16, position: Position, random: u64) -> Option<String> {
-    if unfit(text, position).is_some() {
+    if unmarkable_reason(text, position).is_some() {
         return None;
     }
-    let marker = spell(number);
+    let marker = marker_text(number);
     Some(match position {
         Position::Suffix => format!("{text}{marker}"),
         Position::Prefix => format!("{marker}{text}"),
@@ -90,7 +90,7 @@ pub fn find(text: &str) -> Vec<Mark> {
 /// Why a text carries no marker: a program that reads the text would read something else, or taking the marker out again
 /// could not be exact. None: it may carry one.
 #[must_use]
-pub fn unfit(text: &str, position: Position) -> Option<&'static str> {
+pub fn unmarkable_reason(text: &str, position: Position) -> Option<&'static str> {
     let trimmed = text.trim();
     let (Some(first), Some(last)) = (trimmed.chars().next(), trimmed.chars().next_back()) else {
         return Some("it is empty");
@@ -168,7 +168,7 @@ fn is_table(text: &str) -> bool {
     })
 }
 
-fn spell(number: u16) -> String {
+fn marker_text(number: u16) -> String {
     let digits =
         (0..DIGITS).rev().filter_map(|at| char::from_u32(FIRST_DIGIT + u32::from(number >> (4 * at) & 15)));
     std::iter::once(LEAD).chain(digits).collect()

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::entry::{Entry, Keeps, Span, entry_size, live_size};
+use super::entry::{Entry, RememberedParts, Span, entry_size, live_size};
 use super::hash::{self, Hasher};
-use super::known::Known;
-use super::moved::Moved;
+use super::known_text::Known;
 use super::origin::{Origin, OriginId};
+use super::position_change::PositionChange;
 use super::print::{PROSE, Print};
 use super::room::Room;
 use super::sources::Sources;
@@ -74,7 +74,7 @@ pub(super) struct Inserted {
     pub id: OriginId,
     pub evicted: Option<Evicted>,
     /// How others have to update their positions before they store those of this result.
-    pub moved: Vec<Moved>,
+    pub moved: Vec<PositionChange>,
 }
 
 #[derive(Clone, Debug)]
@@ -145,13 +145,13 @@ impl TaintMemory {
 
     /// Everything that is remembered, oldest first.
     pub fn origins(&self) -> impl Iterator<Item = (OriginId, &Origin)> {
-        let live = self.entries.iter().filter(|entry| entry.keeps != Keeps::Nothing);
+        let live = self.entries.iter().filter(|entry| entry.keeps != RememberedParts::Nothing);
         live.map(|entry| (entry.id, &entry.origin))
     }
 
     /// A result has its time once more: it came again.
-    pub(super) fn prolong(&mut self, id: OriginId, until: Duration) {
-        if let Some(entry) = self.place(id).and_then(|at| self.entries.get_mut(at)) {
+    pub(super) fn extend_lifetime(&mut self, id: OriginId, until: Duration) {
+        if let Some(entry) = self.index_of(id).and_then(|at| self.entries.get_mut(at)) {
             entry.until = entry.until.max(until);
         }
     }
@@ -164,10 +164,10 @@ impl TaintMemory {
     }
 
     pub(super) fn entry(&self, id: OriginId) -> Option<&Entry> {
-        self.entries.get(self.place(id)?).filter(|entry| entry.keeps != Keeps::Nothing)
+        self.entries.get(self.index_of(id)?).filter(|entry| entry.keeps != RememberedParts::Nothing)
     }
 
-    pub(super) fn place(&self, id: OriginId) -> Option<usize> {
+    pub(super) fn index_of(&self, id: OriginId) -> Option<usize> {
         self.entries.binary_search_by_key(&id, |entry| entry.id).ok()
     }
 
@@ -175,7 +175,7 @@ impl TaintMemory {
     pub(super) fn entry_at(&self, position: u32) -> Option<(OriginId, &Entry)> {
         let after = self.entries.partition_point(|entry| entry.start <= position);
         let at = after.checked_sub(1)?;
-        let entry = self.entries.get(at).filter(|entry| entry.keeps != Keeps::Nothing)?;
+        let entry = self.entries.get(at).filter(|entry| entry.keeps != RememberedParts::Nothing)?;
         (position < entry.end).then_some((entry.id, entry))
     }
 
@@ -197,7 +197,7 @@ impl TaintMemory {
     pub(super) fn insert(&mut self, origin: Origin, print: &Print, until: Duration) -> Inserted {
         self.expire(origin.time);
         let (evicted, moved) = self.make_room(&origin, print_size(print));
-        let mut moved: Vec<Moved> = moved.into_iter().collect();
+        let mut moved: Vec<PositionChange> = moved.into_iter().collect();
         if self.shadow_start > REBASE {
             moved.push(self.rebase());
         }
@@ -212,7 +212,7 @@ impl TaintMemory {
         let id = self.next_id(0);
         let mut entry = Entry {
             id,
-            keeps: Keeps::All,
+            keeps: RememberedParts::All,
             origin,
             until,
             start,
@@ -238,20 +238,20 @@ impl TaintMemory {
 
     /// Gives back the room of what is forgotten at the old end.
     pub(super) fn drop_first(&mut self) {
-        while let Some(entry) = self.entries.pop_front_if(|entry| entry.keeps == Keeps::Nothing) {
+        while let Some(entry) = self.entries.pop_front_if(|entry| entry.keeps == RememberedParts::Nothing) {
             let gone = (entry.end - entry.start) as usize;
             self.shadow.drain(..gone.min(self.shadow.len()));
             self.shadow_start += gone as u32;
         }
     }
 
-    fn rebase(&mut self) -> Moved {
+    fn rebase(&mut self) -> PositionChange {
         let by = std::mem::take(&mut self.shadow_start);
         for entry in &mut self.entries {
             entry.start -= by;
             entry.end -= by;
         }
-        Moved::Down(by)
+        PositionChange::Down(by)
     }
 }
 

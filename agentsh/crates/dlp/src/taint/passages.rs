@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::hash::{self, Hasher, SHORT};
-use super::known::Known;
+use super::known_text::Known;
 
 /// Tags, each with the place where its gram begins.
 type Tags = Vec<(u32, u32)>;
@@ -59,21 +59,21 @@ impl Passages<'_> {
         for range in ranges.iter().cloned().chain(std::iter::once(grams..grams)) {
             if from < range.start {
                 self.hasher.each_short_block(units(from..range.start), |block| {
-                    see(from + block.at, block.own());
+                    see(from + block.at, block.own_grams());
                     // Excluded n-grams match nothing.
-                    shadow.extend(block.own().iter().map(|gram| !hash::shadow(*gram)));
+                    shadow.extend(block.own_grams().iter().map(|gram| !hash::shadow(*gram)));
                 });
             }
             if !range.is_empty() {
                 let mut before = None;
                 self.hasher.each_short_block(units(range.clone()), |block| {
-                    see(range.start + block.at, block.own());
-                    shadow.extend(block.own().iter().map(|gram| hash::shadow(*gram)));
-                    for (at, gram) in kept_grams(block.at, block.own()) {
+                    see(range.start + block.at, block.own_grams());
+                    shadow.extend(block.own_grams().iter().map(|gram| hash::shadow(*gram)));
+                    for (at, gram) in kept_grams(block.at, block.own_grams()) {
                         let first = before.replace(gram);
-                        tags.extend(
-                            first.map(|first| (hash::long(first, gram), (range.start + at - SHORT) as u32)),
-                        );
+                        tags.extend(first.map(|first| {
+                            (hash::long_gram_tag(first, gram), (range.start + at - SHORT) as u32)
+                        }));
                     }
                 });
             }
@@ -102,7 +102,7 @@ impl Passages<'_> {
             *from = at + 1;
         };
         self.hasher.each_short_block(text, |grams| {
-            for (at, gram) in grams.own().iter().enumerate() {
+            for (at, gram) in grams.own_grams().iter().enumerate() {
                 if !self.known.may_have(hash::tag(*gram)) {
                     end(grams.at + at, &mut from);
                 }

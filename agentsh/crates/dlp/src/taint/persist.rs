@@ -62,19 +62,19 @@ impl TaintMemory {
         }
         number(&mut body, print.cells.len());
         print.cells.iter().for_each(|tag| body.extend(tag.to_le_bytes()));
-        self.seal(body)
+        self.seal_record(body)
     }
 
     /// Makes a record of its bytes with this memory's key.
     #[must_use]
-    pub fn seal(&self, mut body: Vec<u8>) -> Vec<u8> {
+    pub fn seal_record(&self, mut body: Vec<u8>) -> Vec<u8> {
         let mac = self.mac(&body);
         body.extend(mac);
         body
     }
 
     /// The content of a record after its magic number.
-    pub(super) fn opened<'r>(&self, record: &'r [u8], magic: &[u8]) -> Result<&'r [u8], ImportError> {
+    pub(super) fn open_record<'r>(&self, record: &'r [u8], magic: &[u8]) -> Result<&'r [u8], ImportError> {
         let split = record.len().checked_sub(MAC).ok_or(ImportError::NotARecord)?;
         let (body, mac) = record.split_at(split);
         let rest = body.strip_prefix(magic).ok_or(ImportError::NotARecord)?;
@@ -83,7 +83,7 @@ impl TaintMemory {
     }
 
     /// The result in a record, and until when it is remembered. None when its lifetime is over.
-    pub(super) fn restored(
+    pub(super) fn restore_result(
         &self,
         record: &[u8],
         now: Duration,
@@ -91,13 +91,13 @@ impl TaintMemory {
         if OLDER.iter().any(|magic| record.starts_with(magic)) {
             return Ok(None);
         }
-        let mut reader = Reader(self.opened(record, MAGIC)?);
+        let mut reader = Reader(self.open_record(record, MAGIC)?);
         let (origin, print) = read(&mut reader).ok_or(ImportError::NotARecord)?;
         if !reader.0.is_empty() || !is_consistent(&print) {
             return Err(ImportError::Contradiction);
         }
         // Its own record does not say whether it was repeated.
-        let until = origin.time + self.config.lifetime + repeats::WITHIN;
+        let until = origin.time + self.config.lifetime + repeats::REPEAT_WINDOW;
         // A time in the future would never end.
         let is_live = origin.time <= now && now < until;
         Ok(is_live.then_some((origin, print, until)))

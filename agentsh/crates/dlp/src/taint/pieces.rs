@@ -21,12 +21,12 @@ use super::hits::{Hits, Piece, Text};
 use super::leaves::Role;
 use super::marker;
 use super::memory::TaintMemory;
-use super::moved::Moved;
 use super::origin::OriginId;
 use super::placed::Placed;
+use super::position_change::PositionChange;
 use super::print::{PROSE, Print};
 use super::ranges::Ranges;
-use super::sought::SearchTargets;
+use super::search_targets::SearchTargets;
 use crate::Severity;
 
 /// So many symbols of one result, together with this percentage of its prose, are a finding.
@@ -45,7 +45,7 @@ pub(super) fn is_followed(text: &str) -> bool {
 }
 
 /// The kept tags of prose at these positions of a result, without n-grams that `shadow` excludes.
-pub(super) fn kept(
+pub(super) fn kept_tags(
     hasher: &Hasher,
     symbols: &[u8],
     shadow: &[u8],
@@ -76,14 +76,14 @@ pub(super) struct Pieces {
 }
 
 impl Detector for Pieces {
-    type Brought = Vec<u32>;
+    type SentParts = Vec<u32>;
 
     fn remember(&mut self, placed: &Placed<'_>, print: &Print) {
         self.carry(placed, &print.tags[PROSE]);
         placed.insert(&mut self.prose.index, &print.tags[PROSE]);
     }
 
-    fn moved(&mut self, moved: &Moved) {
+    fn apply_move(&mut self, moved: &PositionChange) {
         moved.apply(&mut self.prose.index, true);
     }
 
@@ -102,16 +102,16 @@ impl Detector for Pieces {
     }
 
     #[inline]
-    fn see(&mut self, grams: &Grams<'_>) {
+    fn add_grams(&mut self, grams: &Grams<'_>) {
         if !self.prose.index.is_empty() {
-            self.prose.see(grams.at, grams.own().iter().map(|gram| hash::tag(*gram)));
+            self.prose.add_candidates(grams.at, grams.own_grams().iter().map(|gram| hash::tag(*gram)));
         }
     }
 
     /// Each is followed as far as the next kept gram, which is found by itself: no text costs more than its symbols.
-    fn look(&mut self, text: &Text<'_>, hits: &mut Hits) {
+    fn find_hits(&mut self, text: &Text<'_>, hits: &mut Hits) {
         let mut known = BTreeMap::<u32, usize>::new();
-        self.prose.each(text.memory.floor(), |at, tag, place| {
+        self.prose.visit_found(text.memory.floor(), |at, tag, place| {
             let Some((origin, entry)) = text.memory.entry_at(place) else { return };
             if !(text.leaving)(&entry.origin) {
                 return;
@@ -176,7 +176,7 @@ impl Detector for Pieces {
     fn adopt(&mut self, copy: Self, memory: &TaintMemory, new: OriginId) {
         self.begin();
         for (origin, place) in copy.last {
-            self.cover(origin, place);
+            self.mark_covered(origin, place);
         }
         self.restore(memory, &copy.tags, new);
         self.tags = copy.tags;
@@ -187,14 +187,14 @@ impl Pieces {
     /// Counts what one text of a call brought.
     pub fn add(&mut self, hits: &Hits) {
         for Piece { origin, place, tag } in &hits.pieces {
-            if self.cover(*origin, place.clone()) {
+            if self.mark_covered(*origin, place.clone()) {
                 self.tags.push(*tag);
             }
         }
     }
 
     /// False: it was covered.
-    fn cover(&mut self, origin: OriginId, place: Range<u32>) -> bool {
+    fn mark_covered(&mut self, origin: OriginId, place: Range<u32>) -> bool {
         let covered = self.covered.entry(origin).or_default();
         if covered.has(&place) {
             return false;
@@ -216,7 +216,7 @@ impl Pieces {
             });
         }
         for (origin, at) in places {
-            self.cover(origin, at..at + SHORT as u32);
+            self.mark_covered(origin, at..at + SHORT as u32);
         }
     }
 
@@ -235,7 +235,7 @@ impl Pieces {
                 let Some((from, entry)) = memory.entry_at(old) else { return };
                 let place = old - entry.start;
                 let gram = place..place + SHORT as u32;
-                let around = self.covered.get(&from).and_then(|covered| covered.around(&gram));
+                let around = self.covered.get(&from).and_then(|covered| covered.containing_range(&gram));
                 let same = |old: u32, new: u32| memory.shadow(old) == memory.shadow(new);
                 let Some(around) = around.filter(|_| same(old, new)) else { return };
                 // As far as both agree; text further away has n-grams of its own.

@@ -38,7 +38,7 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 3..=14;
 /// Letters and digits of words that say something, and of steps to other than the next character: an alphabet has none.
 /// A word of several (`FailedScheduling`) is read as several. At least `enough`, or all of them.
 pub(super) fn own_length(text: &str, enough: usize) -> usize {
-    let words = words();
+    let words = common_words();
     let (mut length, mut lower) = (0, String::new());
     for part in text.split(|character: char| !character.is_alphanumeric()) {
         each_word(part, &mut |word| {
@@ -55,7 +55,7 @@ pub(super) fn own_length(text: &str, enough: usize) -> usize {
     length
 }
 
-fn words() -> &'static BTreeSet<&'static str> {
+fn common_words() -> &'static BTreeSet<&'static str> {
     static ALL: OnceLock<BTreeSet<&'static str>> = OnceLock::new();
     ALL.get_or_init(|| WORDS.split_whitespace().chain(COMMON.split_whitespace()).collect())
 }
@@ -122,6 +122,6 @@ mod tests {
     fn plain_words_have_lengths_and_letters_the_search_handles() {
         let is_found =
             |word: &str| LENGTHS.contains(&word.len()) && word.bytes().all(|b| b.is_ascii_lowercase());
-        assert!(words().iter().all(|word| is_found(word)));
+        assert!(common_words().iter().all(|word| is_found(word)));
     }
 }

@@ -27,11 +27,11 @@ impl Ranges {
 
     /// Whether all of it was covered.
     pub fn has(&self, range: &Range<u32>) -> bool {
-        self.around(range).is_some()
+        self.containing_range(range).is_some()
     }
 
     /// The range that contains all of it.
-    pub fn around(&self, range: &Range<u32>) -> Option<Range<u32>> {
+    pub fn containing_range(&self, range: &Range<u32>) -> Option<Range<u32>> {
         let at = self.0.partition_point(|one| one.end < range.end);
         self.0.get(at).filter(|one| one.start <= range.start).cloned()
     }

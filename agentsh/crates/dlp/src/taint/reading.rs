@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::entry::Span;
 use super::hash::{self, Hasher, SHORT};
-use super::known::Known;
+use super::known_text::Known;
 use super::passages::Passages;
 use super::pieces;
 use super::print::{MAX_FOLLOWED, MAX_SYMBOLS, Print};
@@ -66,7 +66,7 @@ pub(super) fn read<'a>(
     spans.iter().for_each(|span| whole_values::of_span(hasher, &text.symbols, span, &mut of_secrets));
     // Data of a public source is not secret.
     let (prose, followed) = match is_private {
-        true => (pieces::kept(hasher, &text.symbols, &shadow, &prose), followed.collect()),
+        true => (pieces::kept_tags(hasher, &text.symbols, &shadow, &prose), followed.collect()),
         false => (Vec::new(), Vec::new()),
     };
     let print = Print {

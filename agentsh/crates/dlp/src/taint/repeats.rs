@@ -9,7 +9,7 @@ use super::origin::{Origin, OriginId};
 
 /// How long after a result the same one counts as a repeat. Records on disk are kept this much longer than a
 /// lifetime, because they do not say whether there was a repeat.
-pub const WITHIN: Duration = Duration::from_secs(60);
+pub const REPEAT_WINDOW: Duration = Duration::from_secs(60);
 /// Results that may be repeated.
 const MAX: usize = 256;
 
@@ -44,13 +44,18 @@ pub struct Repeats {
 impl Repeats {
     /// The result that was the same.
     pub fn find(&self, said: &TextHash, now: Duration) -> Option<OriginId> {
-        let (_, _, id) =
-            self.recent.iter().rev().find(|(time, known, _)| *time + WITHIN >= now && known == said)?;
+        let (_, _, id) = self
+            .recent
+            .iter()
+            .rev()
+            .find(|(time, known, _)| *time + REPEAT_WINDOW >= now && known == said)?;
         Some(*id)
     }
 
     pub fn add(&mut self, said: TextHash, id: OriginId, now: Duration) {
-        while self.recent.len() >= MAX || self.recent.front().is_some_and(|(time, ..)| *time + WITHIN < now) {
+        while self.recent.len() >= MAX
+            || self.recent.front().is_some_and(|(time, ..)| *time + REPEAT_WINDOW < now)
+        {
             self.recent.pop_front();
         }
         self.recent.push_back((now, said, id));

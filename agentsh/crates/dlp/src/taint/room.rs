@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::entry::{Entry, Keeps};
+use super::entry::{Entry, RememberedParts};
 use super::origin::{Origin, OriginId};
 use crate::types::ServerId;
 
@@ -48,7 +48,7 @@ impl Room {
         self.waste += if is_first { 0 } else { size };
         if let Some(shelf) = self.shelves.get_mut(&entry.origin.server) {
             shelf.used -= size;
-            if entry.keeps == Keeps::Secrets {
+            if entry.keeps == RememberedParts::Secrets {
                 shelf.used_by_secrets -= size;
                 shelf.secrets.retain(|id| *id != entry.id);
             } else if shelf.whole.front() == Some(&entry.id) {
@@ -75,7 +75,7 @@ impl Room {
         }
     }
 
-    fn share(&self, memory: usize) -> usize {
+    fn memory_share(&self, memory: usize) -> usize {
         memory / self.shelves.len().max(1)
     }
 
@@ -109,7 +109,7 @@ impl Room {
     /// Secrets of a server that have to go: they are more than their part of its share.
     pub fn oldest_secret(&self, server: &ServerId, memory: usize) -> Option<OriginId> {
         let shelf = self.shelves.get(server)?;
-        let is_full = shelf.used_by_secrets > self.share(memory) / SECRETS;
+        let is_full = shelf.used_by_secrets > self.memory_share(memory) / SECRETS;
         shelf.secrets.front().copied().filter(|_| is_full)
     }
 }

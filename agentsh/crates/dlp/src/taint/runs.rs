@@ -7,11 +7,11 @@
 use super::blocks::{BLOCK, Grams};
 use super::detector::Detector;
 use super::hash::{self, LONG, SHORT};
-use super::hits::{Hit, Hits, Text, What};
-use super::moved::Moved;
+use super::hits::{Hit, HitKind, Hits, Text};
 use super::placed::Placed;
+use super::position_change::PositionChange;
 use super::print::{Print, RUNS};
-use super::sought::SearchTargets;
+use super::search_targets::SearchTargets;
 
 /// Every copied run of this many symbols (letters and digits) is found at any position.
 pub const GUARANTEED_RUN: usize = 30;
@@ -22,13 +22,13 @@ const _: () = assert!(GUARANTEED_RUN >= LONG + SHORT - 1);
 pub(super) struct Runs(SearchTargets);
 
 impl Detector for Runs {
-    type Brought = ();
+    type SentParts = ();
 
     fn remember(&mut self, placed: &Placed<'_>, print: &Print) {
         placed.insert(&mut self.0.index, &print.tags[RUNS]);
     }
 
-    fn moved(&mut self, moved: &Moved) {
+    fn apply_move(&mut self, moved: &PositionChange) {
         moved.apply(&mut self.0.index, true);
     }
 
@@ -37,24 +37,24 @@ impl Detector for Runs {
     }
 
     #[inline]
-    fn see(&mut self, grams: &Grams<'_>) {
+    fn add_grams(&mut self, grams: &Grams<'_>) {
         let mut tags = [0; BLOCK];
-        let (start, count) = grams.long(hash::long, &mut tags);
-        self.0.see(start, tags[..count].iter().copied());
+        let (start, count) = grams.fill_long_tags(hash::long_gram_tag, &mut tags);
+        self.0.add_candidates(start, tags[..count].iter().copied());
     }
 
-    fn look(&mut self, text: &Text<'_>, hits: &mut Hits) {
-        self.0.each(text.memory.floor(), |at, _, place| {
+    fn find_hits(&mut self, text: &Text<'_>, hits: &mut Hits) {
+        self.0.visit_found(text.memory.floor(), |at, _, place| {
             let Some((origin, entry)) = text.memory.entry_at(place) else { return };
             let covers = |hit: &Hit| {
-                hit.origin == origin && hit.what == What::Run && at + LONG <= hit.end && hit.start <= at
+                hit.origin == origin && hit.what == HitKind::Run && at + LONG <= hit.end && hit.start <= at
             };
             let leaves = (text.leaving)(&entry.origin);
             if hits.has_room(leaves, covers)
                 && let Some((start, end)) = text.extend(at, place, entry, usize::MAX)
                 && end - start >= GUARANTEED_RUN
             {
-                hits.push(Hit { start, end, origin, leaves, what: What::Run });
+                hits.push(Hit { start, end, origin, leaves, what: HitKind::Run });
             }
         });
     }

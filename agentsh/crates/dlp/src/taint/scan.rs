@@ -38,7 +38,7 @@ impl Detectors {
     /// A result was put into the memory.
     pub fn remember(&mut self, memory: &TaintMemory, inserted: &Inserted, print: &Print) {
         for moved in &inserted.moved {
-            each!(&mut *self, |one| one.moved(moved));
+            each!(&mut *self, |one| one.apply_move(moved));
         }
         let Some(placed) = Placed::of(memory, inserted.id) else { return };
         let Self { values, runs, pieces, cells, coverage } = self;
@@ -79,9 +79,9 @@ impl Detectors {
         let Self { values, runs, pieces, .. } = self;
         feed(memory, text, values, runs, pieces);
         let text = Text { memory, symbols: &text.symbols, leaving };
-        values.look(&text, &mut hits);
-        runs.look(&text, &mut hits);
-        pieces.look(&text, &mut hits);
+        values.find_hits(&text, &mut hits);
+        runs.find_hits(&text, &mut hits);
+        pieces.find_hits(&text, &mut hits);
         hits
     }
 
@@ -91,9 +91,9 @@ impl Detectors {
         let Self { values, runs, pieces, .. } = self;
         feed(memory, text, values, runs, pieces);
         let text = Text { memory, symbols: &text.symbols, leaving: &|_| false };
-        values.look(&text, &mut hits);
-        runs.look(&text, &mut hits);
-        pieces.look(&Text { leaving: &|_| true, ..text }, &mut hits);
+        values.find_hits(&text, &mut hits);
+        runs.find_hits(&text, &mut hits);
+        pieces.find_hits(&Text { leaving: &|_| true, ..text }, &mut hits);
         hits
     }
 }
@@ -101,9 +101,9 @@ impl Detectors {
 /// Shows the grams of a text to those that look for symbols.
 fn feed(memory: &TaintMemory, text: &Folded, values: &mut Values, runs: &mut Runs, pieces: &mut Pieces) {
     memory.hasher.each_short_block(&text.symbols, |grams| {
-        values.see(grams);
-        pieces.see(grams);
-        runs.see(grams);
+        values.add_grams(grams);
+        pieces.add_grams(grams);
+        runs.add_grams(grams);
     });
 }
 

@@ -33,7 +33,7 @@ impl Judge {
         if record.starts_with(MAGIC) {
             return self.restore_sent(record, now).map(|()| None);
         }
-        let restored = self.memory.restored(record, now)?;
+        let restored = self.memory.restore_result(record, now)?;
         Ok(restored.map(|(origin, print, until)| self.insert(origin, &print, until).0))
     }
 
@@ -62,12 +62,12 @@ impl Judge {
             body.extend(whole.to_le_bytes());
             pairs(&mut body, &covered.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>());
         }
-        Some(self.memory.seal(body))
+        Some(self.memory.seal_record(body))
     }
 
     /// Restores a record that [`Judge::sent`] returned. The results that it refers to must be restored first.
     fn restore_sent(&mut self, record: &[u8], now: Duration) -> Result<(), ImportError> {
-        let body = self.memory.opened(record, MAGIC)?;
+        let body = self.memory.open_record(record, MAGIC)?;
         let mut reader = Reader(body);
         let time = u64::from_le_bytes(reader.array().ok_or(ImportError::NotARecord)?);
         let sent = read(&mut reader).ok_or(ImportError::NotARecord)?;

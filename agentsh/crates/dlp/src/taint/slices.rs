@@ -61,7 +61,7 @@ impl Marked {
     }
 
     /// Every piece that means something, with the place of its first symbol.
-    pub fn each(&self, hasher: &Hasher, mut emit: impl FnMut(u32, usize)) {
+    pub fn for_each_piece(&self, hasher: &Hasher, mut emit: impl FnMut(u32, usize)) {
         let mut last_mark = None;
         for end in 1..=self.symbols.len() {
             if self.marks[end - 1] {
@@ -70,7 +70,7 @@ impl Marked {
             if let Some(start) = end.checked_sub(SLICE)
                 && last_mark.is_some_and(|mark| mark >= start)
             {
-                emit(hash::tag(hasher.whole(&self.symbols[start..end])), start);
+                emit(hash::tag(hasher.hash_all(&self.symbols[start..end])), start);
             }
         }
     }
@@ -103,7 +103,7 @@ impl Followed {
             return None;
         }
         let (mut pieces, mut times) = (Vec::new(), BTreeMap::<u32, usize>::new());
-        marked.each(hasher, |tag, at| {
+        marked.for_each_piece(hasher, |tag, at| {
             let times = times.entry(tag).or_default();
             *times += 1;
             if *times <= MAX_REPEATS {
@@ -113,7 +113,7 @@ impl Followed {
         (!pieces.is_empty()).then(|| Self {
             kind,
             length: length as u32,
-            whole: hasher.whole(&marked.symbols),
+            whole: hasher.hash_all(&marked.symbols),
             pieces,
         })
     }

@@ -14,7 +14,7 @@ pub struct Folded {
 /// No symbol.
 const NONE: u8 = 0;
 /// Bytes that are kept for the next text.
-const KEEP: usize = 64 * 1024;
+const MAX_KEPT_BYTES: usize = 64 * 1024;
 /// Bytes that are folded at once.
 const BLOCK: usize = 128;
 /// The number of letters that are read at once.
@@ -36,7 +36,7 @@ impl Folded {
 
     /// Empties it, for the next text. What one long text took is given back.
     pub fn clear(&mut self) {
-        if self.symbols.capacity() > KEEP {
+        if self.symbols.capacity() > MAX_KEPT_BYTES {
             *self = Self::default();
         }
         self.symbols.clear();

@@ -13,13 +13,13 @@ use super::detector::Detector;
 use super::entry::Span;
 use super::findings::{ENTITY, Link, Search, characters, context};
 use super::hash::{self, Hasher};
-use super::hits::{Hit, Hits, Text, What};
+use super::hits::{Hit, HitKind, Hits, Text};
 use super::leaves::Leaves;
 use super::memory::TaintMemory;
-use super::moved::Moved;
 use super::placed::Placed;
+use super::position_change::PositionChange;
 use super::print::{Print, SECRETS, VALUES};
-use super::sought::SearchTargets;
+use super::search_targets::SearchTargets;
 use super::symbols::{self, Folded};
 use crate::Severity;
 use agentsh_secrets::values::{self, Kind};
@@ -49,7 +49,8 @@ pub(super) struct Values {
 pub(super) fn tag_of(hasher: &Hasher, kind: Kind, symbols: &[u8]) -> Option<u32> {
     // Values of persons and secrets are compared regardless of their kind.
     let family = if kind.is_reference() { kind as u8 } else { 0 };
-    let mixed = || hasher.whole(symbols).wrapping_add(u64::from(family).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let mixed =
+        || hasher.hash_all(symbols).wrapping_add(u64::from(family).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     (symbols.len() >= MIN_VALUE).then(|| hash::tag(mixed()))
 }
 
@@ -72,14 +73,14 @@ pub(super) fn of_span(hasher: &Hasher, symbols: &[u8], span: &Span, into: &mut V
 }
 
 impl Detector for Values {
-    type Brought = ();
+    type SentParts = ();
 
     fn remember(&mut self, placed: &Placed<'_>, print: &Print) {
         placed.insert(&mut self.long.index, &print.tags[SECRETS]);
         placed.insert(&mut self.short.index, &print.tags[VALUES]);
     }
 
-    fn moved(&mut self, moved: &Moved) {
+    fn apply_move(&mut self, moved: &PositionChange) {
         moved.apply(&mut self.long.index, false);
         moved.apply(&mut self.short.index, false);
     }
@@ -89,14 +90,14 @@ impl Detector for Values {
     }
 
     #[inline]
-    fn see(&mut self, grams: &Grams<'_>) {
+    fn add_grams(&mut self, grams: &Grams<'_>) {
         if !self.long.index.is_empty() {
-            self.long.see(grams.at, grams.own().iter().map(|gram| hash::tag(*gram)));
+            self.long.add_candidates(grams.at, grams.own_grams().iter().map(|gram| hash::tag(*gram)));
         }
     }
 
-    fn look(&mut self, text: &Text<'_>, hits: &mut Hits) {
-        self.long.each(text.memory.floor(), |at, _, place| {
+    fn find_hits(&mut self, text: &Text<'_>, hits: &mut Hits) {
+        self.long.visit_found(text.memory.floor(), |at, _, place| {
             let Some((origin, entry)) = text.memory.entry_at(place) else { return };
             let leaves = (text.leaving)(&entry.origin);
             if !hits.has_room(leaves, |hit| hit.origin == origin && hit.start <= at && at < hit.end) {
@@ -110,7 +111,7 @@ impl Detector for Values {
             let whole = (span.end - span.start) as usize;
             let needed = if span.kind.is_secret() { whole.min(MIN_PIECE) } else { whole };
             if before + after >= needed {
-                let (start, end, what) = (at - before, at + after, What::Value(span.kind));
+                let (start, end, what) = (at - before, at + after, HitKind::Value(span.kind));
                 hits.push(Hit { start, end, origin, leaves, what });
             }
         });
@@ -150,7 +151,7 @@ impl Values {
     }
 
     /// Looks up every value and every short word of a call.
-    pub fn words(&mut self, memory: &TaintMemory, search: &mut Search<'_, '_>) {
+    pub fn search_words(&mut self, memory: &TaintMemory, search: &mut Search<'_, '_>) {
         let call = search.call;
         let (mut named, mut split) = (MAX_NAMED, MAX_WORDS);
         for (at, leaf) in call.items.iter().enumerate() {
@@ -176,7 +177,13 @@ impl Values {
     }
 
     /// Values of a text that is little more than one of them.
-    pub fn alone(&mut self, memory: &TaintMemory, text: &str, leaf: usize, search: &mut Search<'_, '_>) {
+    pub fn search_single_value(
+        &mut self,
+        memory: &TaintMemory,
+        text: &str,
+        leaf: usize,
+        search: &mut Search<'_, '_>,
+    ) {
         if text.len() <= MAX_ALONE {
             for entity in values::find_sought(text, 16) {
                 self.value(memory, entity.kind, entity.start..entity.end, leaf, text, search);

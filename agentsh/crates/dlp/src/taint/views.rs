@@ -36,7 +36,7 @@ impl Views {
     /// Like [`Views::decode`], for a text that others decode as well: the first result serves all.
     pub(super) fn decode_leaf(&self, leaf: &Leaf<'_>, sink: &mut dyn FnMut(View<'_>)) {
         if leaf.looks_encoded() {
-            leaf.decoded(&self.limits).views().for_each(sink);
+            leaf.decoded_texts(&self.limits).views().for_each(sink);
         } else {
             visit_orders(&leaf.text, &self.limits, sink);
         }

@@ -10,13 +10,13 @@ use super::walk::View;
 /// All views of one text but the text itself. They take as many bytes as [`Limits`] lets them have.
 #[derive(Clone, Debug, Default)]
 pub struct Decoded {
-    views: Vec<Kept>,
+    views: Vec<DecodedText>,
     is_opaque: bool,
     is_packed: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Kept {
+struct DecodedText {
     text: Box<str>,
     how: Box<[Step]>,
     at: Range<usize>,
@@ -30,7 +30,7 @@ impl Decoded {
         let outcome = visit(text, limits, &mut |view| {
             if !view.how.is_empty() {
                 let View { text, how, at } = view;
-                views.push(Kept { text: text.into(), how: how.into(), at });
+                views.push(DecodedText { text: text.into(), how: how.into(), at });
             }
         });
         Self { views, is_opaque: outcome.opaque || outcome.too_deep, is_packed: outcome.packed }

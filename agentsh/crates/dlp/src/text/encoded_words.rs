@@ -19,11 +19,11 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let mut place: Option<std::ops::Range<usize>> = None;
     while let Some(start) = memchr::memmem::find(&bytes[from..], b"=?").map(|at| from + at) {
         from = start + 2;
-        let Some((letter, data, end)) = word(bytes, from) else { continue };
+        let Some((letter, data, end)) = parse_encoded_word(bytes, from) else { continue };
         if letter == b'b' {
             part = radix::base64(data);
         } else {
-            quoted(data, &mut part);
+            decode_quoted(data, &mut part);
         }
         out.append(&mut part);
         place.get_or_insert(start..end).end = end;
@@ -35,7 +35,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
 }
 
 /// How a word that begins at `from` is encoded, what it holds, and where it ends.
-fn word(bytes: &[u8], from: usize) -> Option<(u8, &[u8], usize)> {
+fn parse_encoded_word(bytes: &[u8], from: usize) -> Option<(u8, &[u8], usize)> {
     let set = bytes[from..].iter().take(MAX_SET).position(|byte| *byte == b'?')?;
     let [letter, b'?', rest @ ..] = bytes.get(from + set + 1..)? else { return None };
     let letter = letter.to_ascii_lowercase();
@@ -45,7 +45,7 @@ fn word(bytes: &[u8], from: usize) -> Option<(u8, &[u8], usize)> {
         .then(|| (letter, &rest[..length], end))
 }
 
-fn quoted(data: &[u8], out: &mut Vec<u8>) {
+fn decode_quoted(data: &[u8], out: &mut Vec<u8>) {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let mut at = 0;
     while let Some(&byte) = data.get(at) {

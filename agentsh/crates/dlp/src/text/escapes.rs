@@ -6,7 +6,7 @@ use super::profile::Profile;
 use super::walk::Walk;
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
-    if !profile.any(b"%\\") {
+    if !profile.contains_any(b"%\\") {
         return;
     }
     walk.work(text.len());
@@ -103,7 +103,7 @@ fn numeric(out: &[u8]) -> Option<(usize, Unit)> {
         [.., b'\\', b'x' | b'X', high, low] => {
             Some((4, Unit::Byte(hex(&[*high, *low]).and_then(|v| u8::try_from(v).ok())?)))
         }
-        [.., b'%' | b'\\', b'u', a, b, c, d] => wide(out, hex(&[*a, *b, *c, *d])?),
+        [.., b'%' | b'\\', b'u', a, b, c, d] => utf16_unit(out, hex(&[*a, *b, *c, *d])?),
         [.., b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7'] => {
             Some((4, Unit::Byte((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))))
         }
@@ -112,7 +112,7 @@ fn numeric(out: &[u8]) -> Option<(usize, Unit)> {
 }
 
 /// A UTF-16 unit. The first half of a pair waits for the second.
-fn wide(out: &[u8], unit: u32) -> Option<(usize, Unit)> {
+fn utf16_unit(out: &[u8], unit: u32) -> Option<(usize, Unit)> {
     if let Some(character) = char::from_u32(unit) {
         return Some((6, Unit::Character(character)));
     }

@@ -13,6 +13,6 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     }
     walk.work(text.len());
     for view in invisible::smuggled_texts(text) {
-        walk.found_text(Step::Invisible, &view.text, view.original(0..view.text.len()));
+        walk.found_text(Step::Invisible, &view.text, view.original_range(0..view.text.len()));
     }
 }

@@ -16,7 +16,7 @@ const MAX_TEXT: usize = 64 << 10;
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if text.len() > MAX_TEXT
         || profile.white() < 2 * MIN_COUNT
-        || profile.upper() + profile.digits() < MIN_COUNT
+        || profile.uppercase_count() + profile.digits() < MIN_COUNT
     {
         return;
     }

@@ -19,7 +19,7 @@ impl Default for Limits {
 
 impl Limits {
     /// Bytes that all views of a text may have.
-    pub(super) fn room(&self, text: &str) -> usize {
+    pub(super) fn max_view_bytes(&self, text: &str) -> usize {
         text.len().saturating_mul(self.output_per_byte).saturating_add(self.output_floor)
     }
 }

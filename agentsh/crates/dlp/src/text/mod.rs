@@ -21,7 +21,7 @@ mod readable;
 mod rearranged;
 mod runs;
 mod step;
-mod upturned;
+mod upside_down;
 mod views;
 mod walk;
 

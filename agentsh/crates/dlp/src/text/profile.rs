@@ -29,7 +29,7 @@ impl Profile {
         usize::try_from(self.counts[usize::from(byte)]).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn any(&self, bytes: &[u8]) -> bool {
+    pub(super) fn contains_any(&self, bytes: &[u8]) -> bool {
         bytes.iter().any(|byte| self.count(*byte) > 0)
     }
 
@@ -41,7 +41,7 @@ impl Profile {
         self.range(b'0'..=b'9')
     }
 
-    pub(super) fn upper(&self) -> usize {
+    pub(super) fn uppercase_count(&self) -> usize {
         self.range(b'A'..=b'Z')
     }
 
@@ -50,7 +50,7 @@ impl Profile {
     }
 
     pub(super) fn letters_and_digits(&self) -> usize {
-        self.digits() + self.upper() + self.lower()
+        self.digits() + self.uppercase_count() + self.lower()
     }
 
     pub(super) fn high(&self) -> usize {

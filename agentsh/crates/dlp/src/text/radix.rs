@@ -35,10 +35,10 @@ const SHORT: usize = 4096;
 /// Base64, the one that encoders use for long data. Gives how many symbols of long groups are text, letter by letter.
 pub(super) fn decode_base64(text: &str, profile: &Profile, walk: &mut Walk<'_>) -> usize {
     // The first of four symbols is a letter wherever the bytes are ASCII.
-    if profile.letters_and_digits() < 8 || profile.upper() + profile.lower() < 2 {
+    if profile.letters_and_digits() < 8 || profile.uppercase_count() + profile.lower() < 2 {
         return 0;
     }
-    let loose = (profile.upper() + profile.digits()) * 5 > profile.letters_and_digits();
+    let loose = (profile.uppercase_count() + profile.digits()) * 5 > profile.letters_and_digits();
     let mut explained = base64(text, loose, walk);
     // A word in front of it that is of these letters too shifts all of it: `powershell -enc ..`, `data:text/plain;base64,..`.
     if loose && text.len() <= SHORT {
@@ -65,16 +65,16 @@ pub(super) fn decode(text: &str, profile: &Profile, words: &[Range<usize>], walk
     }
     // Hex is made of these letters too, and of the first six alone.
     let hexadecimal = profile.range(b'a'..=b'f') + profile.range(b'A'..=b'F');
-    if hexadecimal * 10 > (profile.upper() + profile.lower()) * 9 {
+    if hexadecimal * 10 > (profile.uppercase_count() + profile.lower()) * 9 {
         return;
     }
     let numbered = profile.digits() > 0;
     let loose = profile.range(b'2'..=b'7') * 12 > profile.letters_and_digits();
     for (index, alphabet) in BASE32.iter().enumerate() {
         let (own, other) = if index % 2 == 0 {
-            (profile.upper(), profile.lower())
+            (profile.uppercase_count(), profile.lower())
         } else {
-            (profile.lower(), profile.upper())
+            (profile.lower(), profile.uppercase_count())
         };
         // Letters of the other case break a text into words. Two symbols in three are letters.
         if own >= MIN_LETTERS && own + profile.digits() >= 16 && (index < 2 || numbered) {

@@ -7,7 +7,7 @@ pub(super) const MIN_LENGTH: usize = 6;
 
 /// The readable text in `bytes`: all of it, or its printable characters if they are the majority. None if there is none.
 /// Linear.
-pub(super) fn readable(bytes: &[u8]) -> Option<Cow<'_, str>> {
+pub(super) fn readable_text(bytes: &[u8]) -> Option<Cow<'_, str>> {
     if bytes.len() < MIN_LENGTH {
         return None;
     }

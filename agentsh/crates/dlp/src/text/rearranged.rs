@@ -4,7 +4,7 @@
 
 use super::Step;
 use super::profile::Profile;
-use super::upturned;
+use super::upside_down;
 use super::walk::Walk;
 
 /// Longer texts are not searched reversed or with letters between, to bound the time. The labels decide about them.
@@ -25,7 +25,7 @@ const LANGUAGE: u32 = 55;
 
 pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     let whole = 0..text.len();
-    upturned::decode(text, walk);
+    upside_down::decode(text, walk);
     if looks_like_rot47(profile) {
         walk.found_text(Step::Rot47, &rot47(text), whole.clone());
     }
@@ -53,7 +53,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     }
     walk.work(text.len());
     let is_key = text.len() <= MAX_KEY && (profile.white() == 0 || text.len() <= BLOCK);
-    if is_key && profile.digits() > 0 && profile.upper() + profile.lower() > 0 {
+    if is_key && profile.digits() > 0 && profile.uppercase_count() + profile.lower() > 0 {
         for alphabet in
             Alphabet::all().filter(|one| !one.mirrored || one.places == 0).chain([Alphabet::ROT18])
         {
@@ -61,7 +61,7 @@ pub(super) fn decode(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
         }
     } else {
         let blocks = text.as_bytes().chunks(BLOCK);
-        let shifted: String = blocks.filter_map(|block| Some(likely(block)?.read(block))).collect();
+        let shifted: String = blocks.filter_map(|block| Some(detect_alphabet(block)?.read(block))).collect();
         walk.found_order(Step::Shifted, &shifted, whole.clone());
     }
 }
@@ -108,7 +108,7 @@ impl Alphabet {
 }
 
 /// The alphabet in which these bytes are language. None: unchanged, or in none.
-fn likely(bytes: &[u8]) -> Option<Alphabet> {
+fn detect_alphabet(bytes: &[u8]) -> Option<Alphabet> {
     let (mut counts, mut letters) = ([0; 26], 0);
     for byte in bytes.iter().filter(|byte| byte.is_ascii_alphabetic()) {
         counts[usize::from((byte | 0x20) - b'a')] += 1;

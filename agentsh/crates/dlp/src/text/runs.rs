@@ -30,7 +30,7 @@ static IS_WORD: [bool; 256] = {
 };
 
 /// Finds groups of at least `shortest` symbols and gives their values and positions. Pieces are one group if they are equally
-/// long, if both are long, or, with `loose`, always. `words`: see [`words`]; not needed for alphabets without
+/// long, if both are long, or, with `loose`, always. `word_ranges`: see [`word_ranges`]; not needed for alphabets without
 /// [`Alphabet::apart`]. Linear.
 pub(super) fn groups(
     text: &[u8],
@@ -105,7 +105,7 @@ pub(super) fn groups(
 }
 
 /// The ranges of consecutive letters and digits, in order.
-pub(super) fn words(text: &[u8]) -> Vec<Range<usize>> {
+pub(super) fn word_ranges(text: &[u8]) -> Vec<Range<usize>> {
     let mut words = Vec::new();
     let mut from = 0;
     while let Some(start) = text[from..].iter().position(|byte| IS_WORD[usize::from(*byte)]) {

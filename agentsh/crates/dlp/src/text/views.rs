@@ -3,7 +3,7 @@
 use super::limits::{Limits, Outcome};
 use super::profile::Profile;
 use super::readable::MIN_LENGTH;
-use super::runs::words;
+use super::runs::word_ranges;
 use super::step::Step;
 use super::walk::{View, Walk};
 use super::{
@@ -16,14 +16,14 @@ use super::{
 /// the outcome.
 pub fn visit(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) -> Outcome {
     sink(View { text, how: &[], at: 0..text.len() });
-    let mut walk = Walk::new(text, limits, limits.room(text), expand, sink);
+    let mut walk = Walk::new(text, limits, limits.max_view_bytes(text), expand, sink);
     expand(text, &mut walk);
     walk.outcome()
 }
 
 /// Like [`visit`], for what programs write for each other: escapes, base64 and hex. Without the text itself.
 pub fn visit_plainly(text: &str, limits: &Limits, sink: &mut dyn FnMut(View<'_>)) {
-    let mut walk = Walk::new(text, limits, limits.room(text), expand_plainly, sink);
+    let mut walk = Walk::new(text, limits, limits.max_view_bytes(text), expand_plainly, sink);
     expand_plainly(text, &mut walk);
 }
 
@@ -35,7 +35,7 @@ fn expand_plainly(text: &str, walk: &mut Walk<'_>) {
     escapes::decode(text, &profile, walk);
     let explained = radix::decode_base64(text, &profile, walk);
     if !is_all_base64(&profile, explained) {
-        radix::decode_hex(text, &profile, &words(text.as_bytes()), walk);
+        radix::decode_hex(text, &profile, &word_ranges(text.as_bytes()), walk);
     }
 }
 
@@ -79,7 +79,7 @@ fn decode_alphabets(text: &str, profile: &Profile, walk: &mut Walk<'_>) {
     if is_all_base64(profile, explained) {
         return;
     }
-    let words = words(text.as_bytes());
+    let words = word_ranges(text.as_bytes());
     radix::decode_hex(text, profile, &words, walk);
     radix::decode(text, profile, &words, walk);
     base85::decode(text, profile, walk);

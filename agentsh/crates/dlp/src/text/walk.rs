@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use super::limits::{Limits, Outcome};
 use super::packed::is_packed;
-use super::readable::{MIN_LENGTH, readable};
+use super::readable::{MIN_LENGTH, readable_text};
 use super::step::Step;
 
 /// Texts of at most this many bytes are looked at more closely.
 const SHORT: usize = 4096;
 /// Bytes of a longer one that are read on each side of what was decoded in it.
-const AROUND: usize = 512;
+const CONTEXT_BYTES: usize = 512;
 
 /// Fewer bytes are a hash, a signature or a key.
 const MIN_NOISE: usize = 256;
@@ -104,7 +104,7 @@ impl<'s> Walk<'s> {
     /// Bytes that `step` decoded from `at` of the current text.
     pub(super) fn found_bytes(&mut self, step: Step, bytes: &[u8], at: Range<usize>) {
         self.outcome.packed |= self.how.len() < self.limits.depth && is_packed(bytes);
-        if let Some(found) = readable(bytes) {
+        if let Some(found) = readable_text(bytes) {
             self.view(step, &found, at, true);
         }
     }
@@ -118,12 +118,12 @@ impl<'s> Walk<'s> {
         let mut places = places.iter().copied().peekable();
         while let Some(first) = places.next() {
             let mut last = first;
-            while let Some(next) = places.next_if(|next| *next <= last + 2 * AROUND) {
+            while let Some(next) = places.next_if(|next| *next <= last + 2 * CONTEXT_BYTES) {
                 last = next;
             }
-            let end = (last + AROUND).min(bytes.len());
-            let part = &bytes[first.saturating_sub(AROUND).min(end)..end];
-            if let Some(found) = readable(part) {
+            let end = (last + CONTEXT_BYTES).min(bytes.len());
+            let part = &bytes[first.saturating_sub(CONTEXT_BYTES).min(end)..end];
+            if let Some(found) = readable_text(part) {
                 self.view(step, &found, at.clone(), false);
             }
         }

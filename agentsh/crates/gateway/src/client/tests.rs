@@ -20,7 +20,7 @@ fn connected(unread: usize, ahead: usize) -> (Rc<Client>, DuplexStream) {
         "shared".to_owned(),
         "e".to_owned(),
         "s".to_owned(),
-        ServerWire::steady(ours),
+        ServerWire::without_postponing(ours),
         bounds,
         Translation::Straight,
         |_| {},
@@ -75,11 +75,11 @@ async fn abandoned_answer_does_not_block_other_answers() {
                 "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":1,\"message\":\"{long}\"}}}}\n"
             );
             server.write_all(told.as_bytes()).await.unwrap();
-            timeout(TEST_TIMEOUT, stream.begun()).await.unwrap();
+            timeout(TEST_TIMEOUT, stream.wait_for_event()).await.unwrap();
             server.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n").await.unwrap();
-            assert!(timeout(Duration::from_millis(50), other.begun()).await.is_err());
+            assert!(timeout(Duration::from_millis(50), other.wait_for_event()).await.is_err());
             drop(abandoned);
-            timeout(TEST_TIMEOUT, other.begun()).await.unwrap();
+            timeout(TEST_TIMEOUT, other.wait_for_event()).await.unwrap();
             assert!(other.is_done());
         })
         .await;

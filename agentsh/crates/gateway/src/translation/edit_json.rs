@@ -33,7 +33,7 @@ pub fn object<'t, 'a>(tree: &'t mut Json<'a>, name: &'a str) -> Option<&'t mut J
 }
 
 /// Parses JSON that is known to be valid.
-pub fn known(text: &str) -> Json<'_> {
+pub fn parse_valid(text: &str) -> Json<'_> {
     json::read(text.as_bytes()).unwrap_or(Json::Null)
 }
 
@@ -48,7 +48,7 @@ pub fn answer(id: &str, result: &str) -> Vec<u8> {
 }
 
 pub fn error(id: &str, code: i32, message: &str) -> Vec<u8> {
-    let message = json::spell(message);
+    let message = json::escape_text(message);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{message}"}}}}"#).into_bytes()
 }
 
@@ -61,6 +61,6 @@ pub fn notification(method: &str, params: &str) -> Vec<u8> {
 }
 
 /// The rest of an id with a prefix.
-pub fn own<'i>(id: &'i Id, prefix: &str) -> Option<&'i str> {
+pub fn strip_id_prefix<'i>(id: &'i Id, prefix: &str) -> Option<&'i str> {
     id.spelled.strip_prefix('"')?.strip_suffix('"')?.strip_prefix(prefix)
 }

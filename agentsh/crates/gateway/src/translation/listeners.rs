@@ -4,8 +4,8 @@
 use crate::json::{self, Json};
 use crate::mcp::jsonrpc::{Id, Key};
 
-use super::edit_json::{self, error, known, line, notification, request, set};
-use super::{OWN, Step};
+use super::edit_json::{self, error, line, notification, parse_valid, request, set};
+use super::{OWN_ID_PREFIX, Step};
 use crate::message::SUBSCRIPTION;
 
 const MAX_LISTENERS: usize = 64;
@@ -48,12 +48,12 @@ impl Listeners {
         let uris: Vec<String> = uris.map(std::borrow::Cow::into_owned).collect();
         for uri in &uris {
             let id = own_id(serial, "subscribe");
-            let params = format!(r#"{{"uri":"{}"}}"#, json::spell(uri));
+            let params = format!(r#"{{"uri":"{}"}}"#, json::escape_text(uri));
             steps.push(Step::ToServer(request(&id, "resources/subscribe", &params)));
         }
         let mut agreed: Vec<String> = listed.iter().map(|(name, _)| format!(r#""{name}":true"#)).collect();
         if !uris.is_empty() {
-            let all: Vec<String> = uris.iter().map(|uri| format!("\"{}\"", json::spell(uri))).collect();
+            let all: Vec<String> = uris.iter().map(|uri| format!("\"{}\"", json::escape_text(uri))).collect();
             agreed.push(format!(r#""resourceSubscriptions":[{}]"#, all.join(",")));
         }
         let params = format!(
@@ -67,7 +67,7 @@ impl Listeners {
     }
 
     /// Forwards a notification to all matching listeners.
-    pub fn hear(&self, method: &str, tree: Json<'_>, steps: &mut Vec<Step>) {
+    pub fn forward_notification(&self, method: &str, tree: Json<'_>, steps: &mut Vec<Step>) {
         if method == "notifications/cancelled" {
             // A withdrawn question; the client is already busy with it.
             return;
@@ -92,7 +92,7 @@ impl Listeners {
             if let Some(params) = edit_json::object(&mut tree, "params")
                 && let Some(meta) = edit_json::object(params, "_meta")
             {
-                set(meta, SUBSCRIPTION, known(&listener.id));
+                set(meta, SUBSCRIPTION, parse_valid(&listener.id));
             }
             steps.push(Step::ToClient(line(&tree)));
         }
@@ -107,7 +107,7 @@ impl Listeners {
                 continue;
             }
             let id = own_id(serial, "unsubscribe");
-            let params = format!(r#"{{"uri":"{}"}}"#, json::spell(&uri));
+            let params = format!(r#"{{"uri":"{}"}}"#, json::escape_text(&uri));
             steps.push(Step::ToServer(request(&id, "resources/unsubscribe", &params)));
         }
         true
@@ -116,5 +116,5 @@ impl Listeners {
 
 pub fn own_id(serial: &mut u64, what: &str) -> String {
     *serial += 1;
-    format!("{OWN}{what}-{serial}")
+    format!("{OWN_ID_PREFIX}{what}-{serial}")
 }

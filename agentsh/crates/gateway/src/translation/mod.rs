@@ -13,7 +13,7 @@ use stateful_client::StatefulClient;
 use stateless_client::StatelessClient;
 
 /// Prefix of agentsh's own request ids.
-const OWN: &str = "agentsh-era-";
+const OWN_ID_PREFIX: &str = "agentsh-era-";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use crate::json::{self, Json};
 use crate::mcp::jsonrpc::{Id, Key, Message, classify};
 
-use super::edit_json::{self, answer, error, known, line, notification, own, request, set};
-use super::{OWN, Step};
+use super::edit_json::{self, answer, error, line, notification, parse_valid, request, set, strip_id_prefix};
+use super::{OWN_ID_PREFIX, Step};
 use crate::message::{CAPABILITIES, STATEFUL, STATELESS, SUBSCRIPTION, VERSION};
 
 const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
@@ -100,7 +100,9 @@ impl StatefulClient {
                 _ => steps.push(Step::ToServer(text.to_vec())),
             },
             Ok(Message::Response { id: Some(id), .. }) => {
-                if let Some((request, name)) = own(&id, OWN).and_then(|own| self.asked.remove(own)) {
+                if let Some((request, name)) =
+                    strip_id_prefix(&id, OWN_ID_PREFIX).and_then(|own| self.asked.remove(own))
+                {
                     self.on_given(&request, name, &tree, steps);
                 }
             }
@@ -121,7 +123,7 @@ impl StatefulClient {
             }
             _ => return steps.push(Step::ToClient(text.to_vec())),
         };
-        match (&self.phase, own(&id, OWN)) {
+        match (&self.phase, strip_id_prefix(&id, OWN_ID_PREFIX)) {
             (Phase::Greeting, _) if *id.spelled == *self.id => self.on_greeted(&tree, is_error, text, steps),
             (Phase::Asking(_), Some("discover")) => self.on_discovered(&tree, steps),
             (Phase::Ready, Some(name)) if self.listening.as_deref() == Some(name) => self.listening = None,
@@ -157,7 +159,7 @@ impl StatefulClient {
         }
         self.phase = Phase::Asking(text.to_vec());
         let params = format!(r#"{{"_meta":{}}}"#, self.meta());
-        steps.push(Step::ToServer(request(&format!("{OWN}discover"), "server/discover", &params)));
+        steps.push(Step::ToServer(request(&format!("{OWN_ID_PREFIX}discover"), "server/discover", &params)));
     }
 
     fn on_discovered(&mut self, tree: &Json<'_>, steps: &mut Vec<Step>) {
@@ -249,7 +251,7 @@ impl StatefulClient {
         let Ok(mut tree) = json::read(text) else { return text.to_vec() };
         if let Some(params) = edit_json::object(&mut tree, "params")
             && let Some(meta) = edit_json::object(params, "_meta")
-            && let Json::Object(members) = known(&own)
+            && let Json::Object(members) = parse_valid(&own)
         {
             members.into_iter().for_each(|(name, value)| set(meta, name, value));
         }
@@ -272,7 +274,7 @@ impl StatefulClient {
         if let Some(result) = tree.member_mut("result") {
             edit_json::remove(result, &["resultType"]);
         }
-        set(&mut tree, "id", known(&running.id));
+        set(&mut tree, "id", parse_valid(&running.id));
         steps.push(Step::ToClient(line(&tree)));
     }
 
@@ -291,14 +293,18 @@ impl StatefulClient {
         running.answers.clear();
         running.lacking = wanted.len();
         if wanted.is_empty() {
-            return self.again(running, steps);
+            return self.repeat_request(running, steps);
         }
         for (raw, wanted) in wanted {
             let name = json::unescape(raw).into_owned();
             let method = wanted.member("method").and_then(Json::as_text).unwrap_or_default();
             let params = wanted.member("params").map_or_else(|| "{}".to_owned(), Json::to_compact);
             let id = self.own_id("ask");
-            steps.push(Step::ToClient(request(&format!("{OWN}{id}"), &json::spell(&method), &params)));
+            steps.push(Step::ToClient(request(
+                &format!("{OWN_ID_PREFIX}{id}"),
+                &json::escape_text(&method),
+                &params,
+            )));
             self.asked.insert(id, (key.clone(), name));
         }
         self.running.insert(key.clone(), running);
@@ -311,37 +317,37 @@ impl StatefulClient {
             // Its refusal ends the request.
             self.asked.retain(|_, (other, _)| other != request);
             let mut told = tree.clone();
-            set(&mut told, "id", known(&running.id));
+            set(&mut told, "id", parse_valid(&running.id));
             return steps.push(Step::ToClient(line(&told)));
         };
         running.answers.insert(name, given);
         running.lacking = running.lacking.saturating_sub(1);
         if running.lacking == 0 {
-            return self.again(running, steps);
+            return self.repeat_request(running, steps);
         }
         self.running.insert(request.clone(), running);
     }
 
     /// Repeats the request with the input, under a new id.
-    fn again(&mut self, mut running: Running, steps: &mut Vec<Step>) {
-        let id = format!("{OWN}{}", self.own_id("again"));
+    fn repeat_request(&mut self, mut running: Running, steps: &mut Vec<Step>) {
+        let id = format!("{OWN_ID_PREFIX}{}", self.own_id("again"));
         let spelled = format!("\"{id}\"");
         let all: Vec<String> = running
             .answers
             .iter()
-            .map(|(name, given)| format!("\"{}\":{given}", json::spell(name)))
+            .map(|(name, given)| format!("\"{}\":{given}", json::escape_text(name)))
             .collect();
         let given = format!("{{{}}}", all.join(","));
         let text = {
             let Ok(mut tree) = json::read(&running.text) else { return };
-            set(&mut tree, "id", known(&spelled));
+            set(&mut tree, "id", parse_valid(&spelled));
             if let Some(params) = edit_json::object(&mut tree, "params") {
                 edit_json::remove(params, &["requestState", "inputResponses"]);
                 if let Some(state) = &running.state {
-                    set(params, "requestState", known(state));
+                    set(params, "requestState", parse_valid(state));
                 }
                 if !running.answers.is_empty() {
-                    set(params, "inputResponses", known(&given));
+                    set(params, "inputResponses", parse_valid(&given));
                 }
             }
             line(&tree)
@@ -366,11 +372,12 @@ impl StatefulClient {
     /// Subscribes to announced lists, and to the client's resources.
     fn listen(&mut self, steps: &mut Vec<Step>) {
         if let Some(before) = self.listening.take() {
-            steps.push(Step::ToServer(cancelled(&Key::Text(format!("{OWN}{before}").into()))));
+            steps.push(Step::ToServer(cancelled(&Key::Text(format!("{OWN_ID_PREFIX}{before}").into()))));
         }
         let mut wanted: Vec<String> = self.listed.iter().map(|name| format!(r#""{name}":true"#)).collect();
         if !self.uris.is_empty() {
-            let all: Vec<String> = self.uris.iter().map(|uri| format!("\"{}\"", json::spell(uri))).collect();
+            let all: Vec<String> =
+                self.uris.iter().map(|uri| format!("\"{}\"", json::escape_text(uri))).collect();
             wanted.push(format!(r#""resourceSubscriptions":[{}]"#, all.join(",")));
         }
         if wanted.is_empty() {
@@ -378,7 +385,7 @@ impl StatefulClient {
         }
         let id = self.own_id("listen");
         let params = format!(r#"{{"_meta":{},"notifications":{{{}}}}}"#, self.meta(), wanted.join(","));
-        steps.push(Step::ToServer(request(&format!("{OWN}{id}"), "subscriptions/listen", &params)));
+        steps.push(Step::ToServer(request(&format!("{OWN_ID_PREFIX}{id}"), "subscriptions/listen", &params)));
         self.listening = Some(id);
     }
 
@@ -398,7 +405,7 @@ impl StatefulClient {
 fn cancelled(key: &Key) -> Vec<u8> {
     let id = match key {
         Key::Number(raw) => raw.to_string(),
-        Key::Text(text) => format!("\"{}\"", json::spell(text)),
+        Key::Text(text) => format!("\"{}\"", json::escape_text(text)),
     };
     notification("notifications/cancelled", &format!(r#"{{"requestId":{id}}}"#))
 }

@@ -6,9 +6,11 @@ use std::collections::{HashMap, VecDeque};
 use crate::json::{self, Json};
 use crate::mcp::jsonrpc::{Id, Key, Message, classify};
 
-use super::edit_json::{self, answer, error, known, line, notification, own, request, set, set_default};
+use super::edit_json::{
+    self, answer, error, line, notification, parse_valid, request, set, set_default, strip_id_prefix,
+};
 use super::listeners::{Listeners, own_id};
-use super::{OWN, Step};
+use super::{OWN_ID_PREFIX, Step};
 use crate::keys::random_hex;
 use crate::message::{CAPABILITIES, STATELESS, VERSION};
 
@@ -115,7 +117,11 @@ impl StatelessClient {
                     r#"{{"_meta":{{"{VERSION}":"{STATELESS}","{CLIENT}":{},"{CAPABILITIES}":{}}}}}"#,
                     self.client, self.capabilities
                 );
-                steps.push(Step::ToServer(request(&format!("{OWN}discover"), "server/discover", &params)));
+                steps.push(Step::ToServer(request(
+                    &format!("{OWN_ID_PREFIX}discover"),
+                    "server/discover",
+                    &params,
+                )));
                 self.phase = Phase::Asking;
                 self.queue.push_back(text.to_vec());
             }
@@ -133,7 +139,7 @@ impl StatelessClient {
     /// The server may not know the question: sends the older handshake too. The first answer counts.
     pub fn on_silence(&mut self, steps: &mut Vec<Step>) {
         if matches!(self.phase, Phase::Asking) {
-            self.greet(steps);
+            self.send_initialize(steps);
         }
     }
 
@@ -147,11 +153,11 @@ impl StatelessClient {
             }
             Ok(Message::Notification { method, .. }) => {
                 let method = method.into_owned();
-                return self.listeners.hear(&method, tree, steps);
+                return self.listeners.forward_notification(&method, tree, steps);
             }
             _ => return,
         };
-        match own(&id, OWN) {
+        match strip_id_prefix(&id, OWN_ID_PREFIX) {
             Some("discover") => self.on_discovered(&tree, steps),
             Some("initialize") => self.on_greeted(&tree, steps),
             // An answer to a subscription or log level.
@@ -172,17 +178,17 @@ impl StatelessClient {
             self.phase = Phase::Straight;
             steps.extend(self.queue.drain(..).map(Step::ToServer));
         } else if matches!(self.phase, Phase::Asking) {
-            self.greet(steps);
+            self.send_initialize(steps);
         }
     }
 
-    fn greet(&mut self, steps: &mut Vec<Step>) {
+    fn send_initialize(&mut self, steps: &mut Vec<Step>) {
         self.phase = Phase::Greeting;
         let params = format!(
             r#"{{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{}}}"#,
             self.capabilities, self.client
         );
-        steps.push(Step::ToServer(request(&format!("{OWN}initialize"), "initialize", &params)));
+        steps.push(Step::ToServer(request(&format!("{OWN_ID_PREFIX}initialize"), "initialize", &params)));
     }
 
     fn on_greeted(&mut self, tree: &Json<'_>, steps: &mut Vec<Step>) {
@@ -196,7 +202,7 @@ impl StatelessClient {
                 let Ok(queued) = json::read(&text) else { continue };
                 let Ok(Message::Request { id, .. }) = classify(&queued) else { continue };
                 let mut told = tree.clone();
-                set(&mut told, "id", known(&id.spelled));
+                set(&mut told, "id", parse_valid(&id.spelled));
                 steps.push(Step::ToClient(line(&told)));
             }
             return;
@@ -236,7 +242,7 @@ impl StatelessClient {
         let meta = params.and_then(|params| params.member("_meta"));
         let version = meta.and_then(|meta| meta.member(VERSION)?.as_text());
         if version.as_deref() != Some(STATELESS) {
-            let asked = json::spell(version.as_deref().unwrap_or_default());
+            let asked = json::escape_text(version.as_deref().unwrap_or_default());
             let text = format!(
                 r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":{UNSUPPORTED_VERSION},"message":"this protocol version is not supported","data":{{"supported":["{STATELESS}"],"requested":"{asked}"}}}}}}"#,
                 id.spelled
@@ -325,7 +331,7 @@ impl StatelessClient {
             let why = "the endpoint has `shared: everybody`: no client can be asked; with `shared: key` a client can answer";
             return steps.push(Step::ToServer(error(&id.spelled, METHOD_NOT_FOUND, why)));
         }
-        let what = format!(r#"{{"method":"{}","params":{params}}}"#, json::spell(method));
+        let what = format!(r#"{{"method":"{}","params":{params}}}"#, json::escape_text(method));
         // With a session, the request of a question is unknown: takes the newest.
         let newest = self.running.iter_mut().filter(|(_, running)| running.done.is_none());
         let Some((key, running)) = newest.max_by_key(|(_, running)| running.order) else {
@@ -366,7 +372,7 @@ impl StatelessClient {
     fn give_up(&mut self, request: &Key, ask: &str, steps: &mut Vec<Step>) {
         steps.push(Step::ToServer(error(ask, INTERNAL_ERROR, "the client did not retry")));
         if self.running.remove(request).is_some() {
-            let params = format!(r#"{{"requestId":{}}}"#, spelled(request));
+            let params = format!(r#"{{"requestId":{}}}"#, key_text(request));
             steps.push(Step::ToServer(notification("notifications/cancelled", &params)));
         }
     }
@@ -383,7 +389,7 @@ impl StatelessClient {
                 set_default(result, "cacheScope", Json::String("private"));
             }
             if let Some(meta) = edit_json::object(result, "_meta") {
-                set_default(meta, SERVER, known(&info));
+                set_default(meta, SERVER, parse_valid(&info));
             }
         }
         let done = line(&tree);
@@ -401,12 +407,12 @@ impl StatelessClient {
         if self.listeners.end(key, &mut self.serial, steps) {
             return true;
         }
-        let known = spelled(key);
+        let known = key_text(key);
         // Under its first id, if it was repeated.
         let first = self.running.iter().find(|(_, running)| running.waits.as_deref() == Some(&known));
         let Some(first) = first.map(|(first, _)| first.clone()) else { return false };
         self.running.remove(&first);
-        let params = format!(r#"{{"requestId":{}}}"#, spelled(&first));
+        let params = format!(r#"{{"requestId":{}}}"#, key_text(&first));
         steps.push(Step::ToServer(notification("notifications/cancelled", &params)));
         true
     }
@@ -424,13 +430,13 @@ fn strip(tree: &mut Json<'_>) {
 
 fn done_as(done: &[u8], id: &str) -> Vec<u8> {
     let Ok(mut tree) = json::read(done) else { return done.to_vec() };
-    set(&mut tree, "id", known(id));
+    set(&mut tree, "id", parse_valid(id));
     line(&tree)
 }
 
-fn spelled(key: &Key) -> String {
+fn key_text(key: &Key) -> String {
     match key {
         Key::Number(raw) => raw.to_string(),
-        Key::Text(text) => format!("\"{}\"", json::spell(text)),
+        Key::Text(text) => format!("\"{}\"", json::escape_text(text)),
     }
 }

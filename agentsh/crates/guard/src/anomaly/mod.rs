@@ -1,7 +1,7 @@
 //! Unusual calls: longer, more frequent, in another order. The baseline is learned for each server and survives the
 //! session. A finding is a guess, and an alert unless a policy says more.
 
-mod offered;
+mod listed_tool;
 mod profile;
 mod sequence;
 mod series;
@@ -15,7 +15,7 @@ use crate::policy::{AnomalyPolicy, OnAnomaly};
 use crate::types::{RuleRef, ServerId};
 use crate::verdict::{Outcome, Reason, Verdict};
 
-pub use offered::ListedTool;
+pub use listed_tool::ListedTool;
 pub use profile::{Profile, Score, Tool};
 pub use series::Tuning;
 
@@ -72,7 +72,7 @@ impl Anomalies {
         &self.profiles
     }
 
-    fn now(&self, subject: &Subject<'_>) -> u64 {
+    fn now_seconds(&self, subject: &Subject<'_>) -> u64 {
         self.epoch.saturating_add(subject.now.as_secs())
     }
 
@@ -89,7 +89,7 @@ impl Anomalies {
 
 impl Check for Anomalies {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
-        let now = self.now(subject);
+        let now = self.now_seconds(subject);
         if self.policy.on_detection() == OnAnomaly::Off {
             return;
         }
@@ -115,12 +115,12 @@ impl Check for Anomalies {
         report.find(finding(outcome, self.policy.rule(), &score));
     }
 
-    fn passed(&mut self, subject: &Subject<'_>) {
-        let now = self.now(subject);
+    fn record_passed(&mut self, subject: &Subject<'_>) {
+        let now = self.now_seconds(subject);
         let Some(profile) = self.profiles.get_mut(subject.server) else { return };
         match subject.matter {
             SubjectKind::Definition { name, hash, definition } => {
-                profile.listed(name, ListedTool::of(definition, hash, self.names), now);
+                profile.record_listed(name, ListedTool::of(definition, hash, self.names), now);
             }
             SubjectKind::Call { tool, arguments, .. } => {
                 let before = self.last.get(subject.server).map(String::as_str);
@@ -134,12 +134,12 @@ impl Check for Anomalies {
         }
     }
 
-    fn refused(&mut self, subject: &Subject<'_>) {
-        let now = self.now(subject);
+    fn record_refused(&mut self, subject: &Subject<'_>) {
+        let now = self.now_seconds(subject);
         if let SubjectKind::Definition { name, .. } = subject.matter
             && let Some(profile) = self.profiles.get_mut(subject.server)
         {
-            profile.offered(name, now);
+            profile.record_offered(name, now);
         }
     }
 }
@@ -161,19 +161,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::decision::Seen;
+    use crate::decision::PrecomputedFinding;
 
     fn call(check: &mut Anomalies, tool: &str, text: &str, at: u64) -> Report {
         let server = ServerId("s".to_owned());
         let arguments = Json::String(text);
         let matter = SubjectKind::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
         let now = Duration::from_secs(at);
-        let (audience, caller, turn, seen) = ("", None, None, Seen::NOTHING);
+        let (audience, caller, turn, seen) = ("", None, None, PrecomputedFinding::NOTHING);
         let subject =
             Subject { server: &server, matter, audience, caller, now, turn, is_promised: false, seen };
         let mut report = Report::default();
         check.judge(&subject, &mut report);
-        check.passed(&subject);
+        check.record_passed(&subject);
         report
     }
 

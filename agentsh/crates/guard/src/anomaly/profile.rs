@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::offered::ListedTool;
+use super::listed_tool::ListedTool;
 use super::sequence::Sequence;
 use super::series::{Deviation, Series, Tuning, count};
 
@@ -98,7 +98,7 @@ impl Tool {
 
 impl Profile {
     /// A tool was listed.
-    pub fn listed(&mut self, tool: &str, listed: ListedTool, now: u64) {
+    pub fn record_listed(&mut self, tool: &str, listed: ListedTool, now: u64) {
         if let Some(known) = self.tool(tool, now) {
             (known.listed, known.listed_at) = (Some(listed), now);
         }
@@ -124,13 +124,14 @@ impl Profile {
         }
         // Only more calls than usual are news: the minute is not over.
         let in_minute = known.map_or(1, |known| known.in_minute(now));
-        let mut rate = with.rate.look(calls(in_minute), tuning);
+        let mut rate = with.rate.deviation_of(calls(in_minute), tuning);
         rate.z = rate.z.max(0.0);
-        let over = with.rate.look(calls(with.in_minute), tuning);
+        let over = with.rate.deviation_of(calls(with.in_minute), tuning);
         rate.drifts = own.is_some() && with.minute != now / 60 && over.drifts;
         let counts = (known.map_or(0, |known| known.calls), self.all.calls);
-        let bits = before.and_then(|before| self.sequence.surprise(before, tool, self.tools.len(), counts));
-        let mut size = with.request.look(length(bytes), tuning);
+        let bits =
+            before.and_then(|before| self.sequence.surprise_bits(before, tool, self.tools.len(), counts));
+        let mut size = with.request.deviation_of(length(bytes), tuning);
         if own.is_none() {
             // Each tool has its own length: only calls longer than those of all tools are unusual.
             (size.z, size.drifts) = (size.z.max(0.0), false);
@@ -151,7 +152,7 @@ impl Profile {
     pub fn answer(&self, tool: &str, bytes: usize, now: u64, tuning: &Tuning) -> Score {
         let known = self.tools.get(tool).filter(|known| known.is_learned(now, tuning.learning_s));
         let size = known.filter(|known| known.response.is_known());
-        let size = size.map(|known| known.response.look(length(bytes), tuning));
+        let size = size.map(|known| known.response.deviation_of(length(bytes), tuning));
         score("answer", size, None, None, tuning)
     }
 
@@ -181,7 +182,7 @@ impl Profile {
     }
 
     /// The server still offers a known tool, which is hidden.
-    pub fn offered(&mut self, tool: &str, now: u64) {
+    pub fn record_offered(&mut self, tool: &str, now: u64) {
         if let Some(known) = self.tools.get_mut(tool) {
             known.last_seen = known.last_seen.max(now);
         }
@@ -342,9 +343,9 @@ mod tests {
         let listed = ListedTool::of(&definition, "sha256:0", crate::policy::risk::Names::Words);
         assert_eq!(listed.title.as_deref(), Some("T"));
         for number in 0..3_000 {
-            profile.listed(&format!("t{number}"), listed.clone(), now);
+            profile.record_listed(&format!("t{number}"), listed.clone(), now);
         }
-        profile.listed(&"x".repeat(1_000), listed, now);
+        profile.record_listed(&"x".repeat(1_000), listed, now);
         assert_eq!(profile.tools.len(), MAX_TOOLS);
     }
 }

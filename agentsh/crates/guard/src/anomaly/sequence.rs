@@ -32,7 +32,13 @@ impl Sequence {
     /// In bits; None while too little is known. `tools`: how many the server has. If few calls followed the previous
     /// tool, the overall frequency of this one counts more: its share of the server's calls.
     #[must_use]
-    pub fn surprise(&self, before: &str, tool: &str, tools: usize, (calls, of): (u64, u64)) -> Option<f64> {
+    pub fn surprise_bits(
+        &self,
+        before: &str,
+        tool: &str,
+        tools: usize,
+        (calls, of): (u64, u64),
+    ) -> Option<f64> {
         let row = self.rows.get(before).filter(|row| row.all >= MIN_CALLS);
         let (seen, all) = match row {
             Some(row) => (row.next.get(tool).copied().unwrap_or_default(), row.all),
@@ -68,15 +74,15 @@ mod tests {
         for _ in 0..19 {
             sequence.take("read", "list");
         }
-        assert_eq!(sequence.surprise("read", "delete", 3, (0, 19)), None);
+        assert_eq!(sequence.surprise_bits("read", "delete", 3, (0, 19)), None);
         for _ in 0..100 {
             sequence.take("read", "list");
         }
-        assert!(sequence.surprise("read", "delete", 3, (0, 0)).is_some_and(|bits| bits > 8.0));
-        assert!(sequence.surprise("read", "list", 3, (0, 0)).is_some_and(|bits| bits < 0.1));
-        assert_eq!(sequence.surprise("list", "delete", 3, (0, 0)), None);
+        assert!(sequence.surprise_bits("read", "delete", 3, (0, 0)).is_some_and(|bits| bits > 8.0));
+        assert!(sequence.surprise_bits("read", "list", 3, (0, 0)).is_some_and(|bits| bits < 0.1));
+        assert_eq!(sequence.surprise_bits("list", "delete", 3, (0, 0)), None);
         // Its successors are unknown, but it is hardly ever called.
-        assert!(sequence.surprise("delete", "delete", 3, (1, 400)).is_some_and(|bits| bits > 8.0));
+        assert!(sequence.surprise_bits("delete", "delete", 3, (1, 400)).is_some_and(|bits| bits > 8.0));
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub struct Deviation {
 impl Series {
     /// Looks at a value that is not taken in yet.
     #[must_use]
-    pub fn look(&self, value: f64, tuning: &Tuning) -> Deviation {
+    pub fn deviation_of(&self, value: f64, tuning: &Tuning) -> Deviation {
         let z = if self.is_known() { (value - self.mean) / self.deviation() } else { 0.0 };
         let (up, down) = self.drift(value);
         Deviation { z, drifts: up > tuning.lambda || down > tuning.lambda }
@@ -160,11 +160,11 @@ mod tests {
         let (mut series, mut noise, mut alarms) = (Series::default(), Noise(7), 0);
         for _ in 0..10_000 {
             let value = 6.0 + 0.8 * noise.next();
-            alarms += u32::from(series.look(value, &tuning()).z.abs() > 4.0);
+            alarms += u32::from(series.deviation_of(value, &tuning()).z.abs() > 4.0);
             series.take(value, &tuning());
         }
         assert!(alarms <= 20, "{alarms}");
-        assert!(series.look(6.0 + 50_f64.ln(), &tuning()).z > 4.0);
+        assert!(series.deviation_of(6.0 + 50_f64.ln(), &tuning()).z > 4.0);
     }
 
     #[test]
@@ -173,14 +173,14 @@ mod tests {
         let mut still = 0;
         for _ in 0..5_000 {
             let value = 6.0 + 0.8 * noise.next();
-            still += u32::from(series.look(value, &tuning()).drifts);
+            still += u32::from(series.deviation_of(value, &tuning()).drifts);
             series.take(value, &tuning());
         }
         assert!(still <= 1, "{still}");
         let mut found = None;
         for step in 0..400_u32 {
             let value = 6.0 + 0.8 * noise.next() + 0.02 * f64::from(step);
-            if series.look(value, &tuning()).drifts {
+            if series.deviation_of(value, &tuning()).drifts {
                 found = Some(step);
                 break;
             }

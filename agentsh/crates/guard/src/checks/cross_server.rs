@@ -109,7 +109,7 @@ impl Kind {
 
 /// The skeleton of a name: names that look the same have the same one (Unicode TR39).
 #[must_use]
-pub fn looks(name: &str) -> String {
+pub fn name_skeleton(name: &str) -> String {
     unicode_security::skeleton(&name.to_lowercase()).collect::<String>().to_lowercase()
 }
 
@@ -127,14 +127,14 @@ impl CrossServer {
 
     /// The tool of another server that this one imitates, or whose name it has if the policy refuses that. `is_listed`: a name that
     /// only a call has says nothing about what its server offers.
-    fn shadowed(
+    fn shadowed_tool(
         &mut self,
         server: &ServerId,
         tool: &str,
         is_listed: bool,
         report: &mut Report,
     ) -> Option<ToolId> {
-        let form = looks(tool);
+        let form = name_skeleton(tool);
         let Some((first, spelled)) = self.tools.get(&form) else {
             if is_listed && self.tools.len() < MAX_TOOLS {
                 self.tools.insert(form, (server.clone(), tool.to_owned()));
@@ -183,7 +183,7 @@ impl CrossServer {
 
     /// The server with nearly the same name that was declared before this one. Of servers that were not declared, the one
     /// that answers first counts as declared first, after all that were.
-    fn resembled(&mut self, server: &ServerId) -> Option<ServerId> {
+    fn similar_server(&mut self, server: &ServerId) -> Option<ServerId> {
         let threshold = self.policy.similarity()?;
         if !self.servers.insert(server.clone()) {
             return None;
@@ -191,12 +191,12 @@ impl CrossServer {
         let rank = self.order.iter().position(|declared| declared == server);
         let declared = self.order.iter().take(rank.unwrap_or(self.order.len()));
         let answered = self.servers.iter().filter(|known| rank.is_none() && *known != server);
-        declared.chain(answered).find(|known| alike(&known.0, &server.0, threshold)).cloned()
+        declared.chain(answered).find(|known| are_similar(&known.0, &server.0, threshold)).cloned()
     }
 
     fn names(&mut self, subject: &Subject<'_>, name: &str, report: &mut Report) {
         let server = subject.server;
-        if let Some(known) = self.resembled(server) {
+        if let Some(known) = self.similar_server(server) {
             let verdict =
                 Verdict::new(Outcome::Alert, Reason::ServerNameSimilar, self.policy.place("shadow_tool"));
             let what = format!("the server's name is similar to '{known}'");
@@ -204,7 +204,7 @@ impl CrossServer {
             let found = finding(verdict, "name-similarity", "name_similarity", Some(other), what);
             report.find(Finding { severity: Severity::High, ..found });
         }
-        if let Some(first) = self.shadowed(server, name, true, report) {
+        if let Some(first) = self.shadowed_tool(server, name, true, report) {
             let place = self.policy.place("shadow_tool");
             // Two servers may well have a `search` each; one of them is removed only if the policy asks for it.
             if first.tool == name && !self.policy.blocks_names() {
@@ -236,7 +236,7 @@ impl CrossServer {
         let is_made = matches!(subject.matter, SubjectKind::Call { .. });
         if is_made
             && (was_listed || self.policy.asked())
-            && let Some(first) = self.shadowed(server, tool, was_listed, report)
+            && let Some(first) = self.shadowed_tool(server, tool, was_listed, report)
             && (first.tool != tool || self.policy.blocks_names())
         {
             let verdict =
@@ -358,7 +358,7 @@ impl Check for CrossServer {
     }
 
     /// Only calls that go through count: for a burst, and as reads.
-    fn passed(&mut self, subject: &Subject<'_>) {
+    fn record_passed(&mut self, subject: &Subject<'_>) {
         let (SubjectKind::Call { tool, .. } | SubjectKind::ModelCall { tool, .. }) = subject.matter else {
             return;
         };
@@ -399,7 +399,7 @@ pub fn likeness(one: &str, other: &str) -> f64 {
 }
 
 /// Whether two names are nearly the same, and not two of a series (`server-1`, `server-2`).
-fn alike(one: &str, other: &str, threshold: f64) -> bool {
+fn are_similar(one: &str, other: &str, threshold: f64) -> bool {
     // Before a 1 becomes an l.
     let bare = |name: &str| name.chars().filter(|letter| !letter.is_ascii_digit()).collect::<String>();
     if bare(one) == bare(other) {
@@ -417,7 +417,7 @@ fn alike(one: &str, other: &str, threshold: f64) -> bool {
         share >= threshold || (distance == 1 && length > MIN_LENGTH)
     };
     // An `m` looks like `rn`: replacing it changes two letters, so the names are also compared as written.
-    let (seen, seen_other) = (looks(one), looks(other));
+    let (seen, seen_other) = (name_skeleton(one), name_skeleton(other));
     seen == seen_other || near(&seen, &seen_other) || near(one, other)
 }
 
@@ -654,7 +654,7 @@ mod tests {
             ("github", "github-issues", false),
             ("mcp", "mcp-official", false),
         ] {
-            assert_eq!(alike(one, other, 0.85), expected, "{one} {other}");
+            assert_eq!(are_similar(one, other, 0.85), expected, "{one} {other}");
         }
         let mut guard = guard(false);
         assert!(!define(&mut guard, "github", "a").verdict.is_block());

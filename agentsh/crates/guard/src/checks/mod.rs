@@ -7,7 +7,7 @@ mod rates;
 mod rules;
 
 pub use argument_length::ArgumentLength;
-pub use cross_server::{CrossServer, likeness, looks};
+pub use cross_server::{CrossServer, likeness, name_skeleton};
 pub use lists::{Lists, ServerList};
 pub use rates::Rates;
 pub use rules::Rules;

@@ -45,7 +45,7 @@ impl Rules {
             if !rule.is_from(subject.caller.map(|caller| caller.address)) {
                 continue;
             }
-            let Some(pointer) = holds(&rule.when, said, subject.caller) else { continue };
+            let Some(pointer) = matching_place(&rule.when, said, subject.caller) else { continue };
             let outcome = match rule.action {
                 RuleAction::Audit => Outcome::Alert,
                 RuleAction::Ask => Outcome::Ask,
@@ -85,7 +85,7 @@ impl Check for Rules {
 }
 
 /// The place where the last condition holds; empty if there is no condition. None: one of them does not hold.
-fn holds(when: &[Condition], said: &Json<'_>, caller: Option<&Caller>) -> Option<String> {
+fn matching_place(when: &[Condition], said: &Json<'_>, caller: Option<&Caller>) -> Option<String> {
     let mut place = String::new();
     for condition in when {
         place = match &condition.place {
@@ -94,7 +94,7 @@ fn holds(when: &[Condition], said: &Json<'_>, caller: Option<&Caller>) -> Option
             ConditionPlace::Anywhere => {
                 let mut found = None;
                 strings(said, &mut String::new(), None, &mut |pointer, key, value| {
-                    if found.is_none() && fits(&condition.test, key, value) {
+                    if found.is_none() && matches_test(&condition.test, key, value) {
                         found = Some(pointer.to_owned());
                     }
                 });
@@ -109,7 +109,7 @@ fn in_header(test: &Test, name: &str, caller: &Caller) -> Option<String> {
     let values = caller.headers.get(name).map(Vec::as_slice).unwrap_or_default();
     let is_so = match test {
         Test::Exists(wanted) => values.is_empty() != *wanted,
-        test => values.iter().any(|value| fits(test, None, &Json::String(&json::spell(value)))),
+        test => values.iter().any(|value| matches_test(test, None, &Json::String(&json::escape_text(value)))),
     };
     is_so.then(|| format!("header {name}"))
 }
@@ -146,10 +146,10 @@ fn at_path(condition: &Condition, path: &str, said: &Json<'_>) -> Option<String>
         return (values.is_empty() != wanted).then_some(place);
     }
     values.into_iter().find_map(|(pointer, key, value)| {
-        let mut found = fits(&condition.test, key.as_deref(), value).then(|| pointer.clone());
+        let mut found = matches_test(&condition.test, key.as_deref(), value).then(|| pointer.clone());
         // A text deeper inside counts too: an argument can be wrapped.
         strings(value, &mut pointer.clone(), key.as_deref(), &mut |place, key, value| {
-            if found.is_none() && fits(&condition.test, key, value) {
+            if found.is_none() && matches_test(&condition.test, key, value) {
                 found = Some(place.to_owned());
             }
         });
@@ -157,7 +157,7 @@ fn at_path(condition: &Condition, path: &str, said: &Json<'_>) -> Option<String>
     })
 }
 
-fn fits(test: &Test, key: Option<&str>, value: &Json<'_>) -> bool {
+fn matches_test(test: &Test, key: Option<&str>, value: &Json<'_>) -> bool {
     let text = match value.as_text() {
         Some(text) => text,
         None if matches!(value, Json::Object(_) | Json::Array(_)) => return false,
@@ -228,7 +228,7 @@ mod tests {
         let arguments = json::read(arguments.as_bytes()).unwrap();
         let matter = SubjectKind::Call { tool, hash: None, unlisted: false, arguments: Some(&arguments) };
         let decision = guard.decide(&ServerId("db".to_owned()), matter, Duration::ZERO);
-        (decision.verdict.outcome, decision.deciding().map(|found| found.pointer.clone()))
+        (decision.verdict.outcome, decision.deciding_finding().map(|found| found.pointer.clone()))
     }
 
     #[test]

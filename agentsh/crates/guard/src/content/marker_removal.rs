@@ -1,7 +1,7 @@
 //! Removes markers from everything that a server receives.
 
 use crate::decision::Rewrite;
-use crate::json::{Json, has_lone_surrogate, spell, unescape};
+use crate::json::{Json, escape_text, has_lone_surrogate, unescape};
 
 /// Begins every marker: word joiner.
 const MARKER_START: char = '\u{2060}';
@@ -12,24 +12,24 @@ const ESCAPED_LEAD: &str = "\\u2060";
 const AGENT_WRITTEN_MEMBERS: [&str; 2] = ["arguments", "argument"];
 
 /// The replacements for strings that contain a marker. `clean` returns a text without markers, or None if it has none.
-pub fn unmarked(value: &Json<'_>, clean: impl Fn(&str) -> Option<String>) -> Vec<Rewrite> {
+pub fn marker_rewrites(value: &Json<'_>, clean: impl Fn(&str) -> Option<String>) -> Vec<Rewrite> {
     let mut found = Vec::new();
-    each(value, &mut Vec::new(), &clean, &mut found);
+    collect_rewrites(value, &mut Vec::new(), &clean, &mut found);
     found
 }
 
-/// Like [`unmarked`], for the parameters of a request.
+/// Like [`marker_rewrites`], for the parameters of a request.
 pub fn unmarked_params(params: &Json<'_>, clean: impl Fn(&str) -> Option<String>) -> Vec<Rewrite> {
     let mut found = Vec::new();
     for (at, (name, value)) in params.as_object().unwrap_or_default().iter().enumerate() {
         if AGENT_WRITTEN_MEMBERS.iter().any(|written| unescape(name) == *written) {
-            each(value, &mut vec![at], &clean, &mut found);
+            collect_rewrites(value, &mut vec![at], &clean, &mut found);
         }
     }
     found
 }
 
-fn each(
+fn collect_rewrites(
     value: &Json<'_>,
     path: &mut Vec<usize>,
     clean: &impl Fn(&str) -> Option<String>,
@@ -44,14 +44,14 @@ fn each(
         Json::Array(items) => {
             for (at, item) in items.iter().enumerate() {
                 path.push(at);
-                each(item, path, clean, found);
+                collect_rewrites(item, path, clean, found);
                 path.pop();
             }
         }
         Json::Object(members) => {
             for (at, (_, value)) in members.iter().enumerate() {
                 path.push(at);
-                each(value, path, clean, found);
+                collect_rewrites(value, path, clean, found);
                 path.pop();
             }
         }
@@ -64,7 +64,7 @@ fn cleaned(raw: &str, clean: &impl Fn(&str) -> Option<String>) -> Option<String>
     if !raw.contains('\\') || has_lone_surrogate(raw) {
         return clean(raw);
     }
-    clean(&unescape(raw)).map(|text| spell(&text))
+    clean(&unescape(raw)).map(|text| escape_text(&text))
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::content::{mark_of, markable};
+    use crate::content::{mark_of, markable_texts};
     use agentsh_dlp::flow::{Config, Flow};
     use agentsh_dlp::taint::marker::Position;
     use agentsh_dlp::taint::{Leaves, Origin};
@@ -99,7 +99,7 @@ mod tests {
         let mark = |(item, text): (usize, std::borrow::Cow<'_, str>)| {
             mark_of(&answer, item, &flow.mark(id, &text, position, random)?)
         };
-        let rewrites: Vec<Rewrite> = markable(result, position).into_iter().filter_map(mark).collect();
+        let rewrites: Vec<Rewrite> = markable_texts(result, position).into_iter().filter_map(mark).collect();
         let count = rewrites.len();
         Rewrite::apply(&rewrites, &mut answer);
         let heard: Value = serde_json::from_str(&answer.to_compact()).unwrap();
@@ -120,7 +120,7 @@ mod tests {
                 .collect();
         }
         let mut tree = crate::json::read(call.as_bytes()).unwrap();
-        let replaced = unmarked_params(tree.member("params").unwrap(), |text| flow.unmarked(text));
+        let replaced = unmarked_params(tree.member("params").unwrap(), |text| flow.without_markers(text));
         assert_eq!(replaced.len(), count);
         Rewrite::apply(&replaced, tree.member_mut("params").unwrap());
         let handed: Value = serde_json::from_str(&tree.to_compact()).unwrap();
@@ -153,7 +153,7 @@ mod tests {
         let call = "{\"id\":2,\"params\":{\"name\":\"a\u{2060}\u{fe01}\u{fe02}\u{fe03}\u{fe04}\",\"arguments\":{\"a\":\"b\u{2060}\u{fe01}\u{fe02}\u{fe03}\u{fe04}\"}}}";
         let mut tree = crate::json::read(call.as_bytes()).unwrap();
         let params = tree.member_mut("params").unwrap();
-        assert_eq!(unmarked_params(params, |text| flow.unmarked(text)), []);
+        assert_eq!(unmarked_params(params, |text| flow.without_markers(text)), []);
         let all = unmarked_params(params, |text| text.contains('\u{fe01}').then(String::new));
         assert_eq!(all, [Rewrite { path: vec![1, 0], spelled: String::new() }]);
         Rewrite::apply(&all, params);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::decision::Rewrite;
-use crate::json::{Json, has_lone_surrogate, spell, unescape};
+use crate::json::{Json, escape_text, has_lone_surrogate, unescape};
 use agentsh_dlp::taint::marker;
 
 /// The length of marked texts in bytes: from that of `@exfil/canary`, up to where writing a result again takes longer than
@@ -15,7 +15,7 @@ const MIN_WORDS: usize = 4;
 /// The texts of a result that may carry a marker: their places in `content`, and what they say. None in a result that has
 /// a structured twin, which a client may compare with the text.
 #[must_use]
-pub fn markable<'j>(result: &'j Json<'_>, position: marker::Position) -> Vec<(usize, Cow<'j, str>)> {
+pub fn markable_texts<'j>(result: &'j Json<'_>, position: marker::Position) -> Vec<(usize, Cow<'j, str>)> {
     let items = result.member("content").and_then(Json::as_array);
     let items = items.filter(|_| result.member("structuredContent").is_none()).unwrap_or_default();
     let each = items.iter().enumerate().filter_map(|(at, item)| {
@@ -28,7 +28,7 @@ pub fn markable<'j>(result: &'j Json<'_>, position: marker::Position) -> Vec<(us
             text => text
                 .as_text()
                 .filter(|text| text.split_whitespace().nth(MIN_WORDS - 1).is_some())
-                .filter(|text| marker::unfit(text, position).is_none())
+                .filter(|text| marker::unmarkable_reason(text, position).is_none())
                 .map(|text| (at, text)),
         }
     });
@@ -41,7 +41,7 @@ pub fn mark_of(answer: &Json<'_>, item: usize, text: &str) -> Option<Rewrite> {
     let (result_at, result) = member_at(answer, "result")?;
     let (content_at, content) = member_at(result, "content")?;
     let (text_at, _) = member_at(content.as_array()?.get(item)?, "text")?;
-    Some(Rewrite { path: vec![result_at, content_at, item, text_at], spelled: spell(text) })
+    Some(Rewrite { path: vec![result_at, content_at, item, text_at], spelled: escape_text(text) })
 }
 
 fn member_at<'j, 'a>(value: &'j Json<'a>, name: &str) -> Option<(usize, &'j Json<'a>)> {
@@ -62,7 +62,7 @@ mod tests {
     fn places(result: &str) -> Vec<usize> {
         let text = result.replace("PROSE", PROSE);
         let tree = crate::json::read(text.as_bytes()).unwrap();
-        markable(&tree, marker::Position::Suffix).into_iter().map(|(at, _)| at).collect()
+        markable_texts(&tree, marker::Position::Suffix).into_iter().map(|(at, _)| at).collect()
     }
 
     #[test]

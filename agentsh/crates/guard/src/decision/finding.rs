@@ -61,7 +61,7 @@ impl Finding {
 
     /// The finding, and the policy lines that would allow it.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn with_remedies(&self) -> String {
         if self.ways.is_empty() { self.what.clone() } else { format!("{}; {}", self.what, self.ways) }
     }
 }

@@ -139,7 +139,7 @@ impl Decision {
 
     /// The finding that decided.
     #[must_use]
-    pub fn deciding(&self) -> Option<&Finding> {
+    pub fn deciding_finding(&self) -> Option<&Finding> {
         self.findings.get(self.decided_by?)
     }
 

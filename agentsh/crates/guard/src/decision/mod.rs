@@ -1,21 +1,21 @@
 //! One decision: every [`Check`] examines a [`Subject`], and [`Report::fold`] makes a [`Decision`] of the findings.
 //! The caller applies it; `mcp::record` records it.
 
-mod ahead;
 mod caller;
 mod finding;
 mod fold;
+mod precompute;
 mod refusal;
 mod subject;
-pub(crate) mod used;
+pub(crate) mod used_entry;
 
-pub use ahead::{OffloadJob, Precompute, PrecomputeJob, PrecomputedFindings, Seen};
 pub use caller::Caller;
 pub use finding::{Finding, Rewrite, Severity};
 pub use fold::{Decision, Report};
+pub use precompute::{OffloadJob, Precompute, PrecomputeJob, PrecomputedFinding, PrecomputedFindings};
 pub use refusal::{Refusal, remedy};
 pub use subject::{Offer, Subject, SubjectKind};
-pub use used::UsedEntry;
+pub use used_entry::UsedEntry;
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -29,7 +29,7 @@ pub trait Check: Debug {
 
     /// The part of judging a long subject that another thread can do before [`Check::judge`] runs. The result is in
     /// [`Subject::seen`], unless there is none.
-    fn ahead(&mut self, _subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
+    fn precompute_job(&mut self, _subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
         None
     }
 
@@ -39,10 +39,10 @@ pub trait Check: Debug {
     }
 
     /// No check blocked it, nor another part of the same message. Who counts what happened, and not what was tried, counts here.
-    fn passed(&mut self, _subject: &Subject<'_>) {}
+    fn record_passed(&mut self, _subject: &Subject<'_>) {}
 
     /// A check blocked it, this one or another.
-    fn refused(&mut self, _subject: &Subject<'_>) {}
+    fn record_refused(&mut self, _subject: &Subject<'_>) {}
 
     /// Does work that was put off. To be called when no caller waits for an answer, and again soon if it is false: another thread
     /// is at work.
@@ -57,16 +57,16 @@ impl<C: Check + ?Sized> Check for Rc<RefCell<C>> {
         self.borrow_mut().judge(subject, report);
     }
 
-    fn ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
-        self.borrow_mut().ahead(subject)
+    fn precompute_job(&mut self, subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
+        self.borrow_mut().precompute_job(subject)
     }
 
-    fn passed(&mut self, subject: &Subject<'_>) {
-        self.borrow_mut().passed(subject);
+    fn record_passed(&mut self, subject: &Subject<'_>) {
+        self.borrow_mut().record_passed(subject);
     }
 
-    fn refused(&mut self, subject: &Subject<'_>) {
-        self.borrow_mut().refused(subject);
+    fn record_refused(&mut self, subject: &Subject<'_>) {
+        self.borrow_mut().record_refused(subject);
     }
 
     fn catch_up(&mut self) -> bool {

@@ -21,19 +21,24 @@ impl Refusal {
     /// The refusal of a call or another request: `name` is the tool's name, or a method, which contains a slash.
     #[must_use]
     pub fn of_call(server: &ServerId, name: &str, decision: &Decision) -> Self {
-        let what = match decision.deciding() {
+        let what = match decision.deciding_finding() {
             Some(_) if name.contains('/') => format!("`{name}`"),
             _ => format!("tool '{name}'"),
         };
         let (found, verdict) = (finding_text(decision), &decision.verdict);
-        Self::worded(&format!("{what} of server '{server}'"), verdict, &found, &remedy(server, name, verdict))
+        Self::compose(
+            &format!("{what} of server '{server}'"),
+            verdict,
+            &found,
+            &remedy(server, name, verdict),
+        )
     }
 
     /// The refusal of a server's answer to a call.
     #[must_use]
     pub fn of_result(server: &ServerId, name: &str, decision: &Decision) -> Self {
         let (found, verdict) = (finding_text(decision), &decision.verdict);
-        Self::worded(
+        Self::compose(
             &format!("the result of '{name}' of server '{server}'"),
             verdict,
             &found,
@@ -44,10 +49,10 @@ impl Refusal {
     /// The refusal of a whole server.
     #[must_use]
     pub fn of_server(server: &ServerId, verdict: &Verdict) -> Self {
-        Self::worded(&format!("server '{server}'"), verdict, "", &verdict.remedy())
+        Self::compose(&format!("server '{server}'"), verdict, "", &verdict.remedy())
     }
 
-    fn worded(subject: &str, verdict: &Verdict, found: &str, remedy: &str) -> Self {
+    fn compose(subject: &str, verdict: &Verdict, found: &str, remedy: &str) -> Self {
         Self {
             message: format!("{}{subject} refused by {}{found}; {remedy}", sentence(verdict), verdict.rule),
             reason: verdict.reason.code(),
@@ -66,7 +71,7 @@ fn sentence(verdict: &Verdict) -> &'static str {
 }
 
 fn finding_text(decision: &Decision) -> String {
-    decision.deciding().map(|found| format!(": {}", found.told())).unwrap_or_default()
+    decision.deciding_finding().map(|found| format!(": {}", found.with_remedies())).unwrap_or_default()
 }
 
 /// How to allow a refused call: the command that adds the tool to the allow list, or its place in a file of the proxy.

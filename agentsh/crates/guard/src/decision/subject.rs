@@ -6,8 +6,8 @@ use crate::json::Json;
 use crate::types::ServerId;
 use agentsh_base::words;
 
-use super::ahead::Seen;
 use super::caller::Caller;
+use super::precompute::PrecomputedFinding;
 
 /// Something that is about to pass between agent and server.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub struct Subject<'a> {
     /// It was already counted when a model's answer requested it.
     pub is_promised: bool,
     /// The findings of the current check from another thread.
-    pub seen: Seen<'a>,
+    pub seen: PrecomputedFinding<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]

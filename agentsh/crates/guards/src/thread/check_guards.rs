@@ -62,7 +62,7 @@ impl Watch {
     }
 
     /// Guards that are no longer mounted.
-    pub(super) fn lost(&mut self) -> Result<BTreeSet<PathBuf>, String> {
+    pub(super) fn lost_guards(&mut self) -> Result<BTreeSet<PathBuf>, String> {
         self.release();
         let points = self.points()?;
         let targets = self.guards.iter().map(|mount| &mount.target);
@@ -76,7 +76,7 @@ impl Watch {
         if self.mounted.is_none() {
             return Err("cannot check what is mounted in it".to_owned());
         }
-        if self.lost()?.is_empty() && !in_any_case {
+        if self.lost_guards()?.is_empty() && !in_any_case {
             self.accept_from_outside();
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl Watch {
             if self.copies.get(path).is_some_and(is_news) {
                 // Else the session wrote it, or the host did in place: its guard was never gone.
                 if now != Copy::Absent && lost.contains(path) {
-                    self.say(path, GuardChange::Replaced, replaced(path));
+                    self.report_change(path, GuardChange::Replaced, replaced_message(path));
                 }
                 // The kernel takes a mount away before its file, so that the file may still have been there.
                 self.note_copy(path, now);
@@ -162,10 +162,10 @@ impl Watch {
     fn restore_guards(&mut self, mut in_any_case: bool) -> Result<(), String> {
         let (mut why, mut all_lost, mut seen) = (String::new(), BTreeSet::new(), BTreeSet::new());
         for attempt in 0..MAX_TRIES {
-            self.hear();
+            self.read_events();
             self.disarm_newcomers();
             in_any_case |= self.set_aside_arrivals();
-            let lost = self.lost()?;
+            let lost = self.lost_guards()?;
             if lost.is_empty() && !in_any_case {
                 self.accept_while_stopped(&all_lost, seen);
                 return Ok(());
@@ -173,18 +173,18 @@ impl Watch {
             self.await_removal(&lost);
             for path in &lost {
                 // Since the stop nothing inside has run.
-                self.settle(path, attempt > 0)?;
+                self.judge_replacement(path, attempt > 0)?;
             }
             all_lost.extend(lost);
             // Mostly our own events.
-            self.hear();
+            self.read_events();
             seen.extend(std::mem::take(&mut self.seen).into_keys());
             match self.remount_guards_in_sandbox() {
                 Ok(()) => in_any_case = false,
                 Err(error) => why = error,
             }
         }
-        match self.lost()?.into_iter().next() {
+        match self.lost_guards()?.into_iter().next() {
             Some(path) => Err(format!("{}: {why}", path.display())),
             None => {
                 self.accept_while_stopped(&all_lost, seen);
@@ -213,7 +213,7 @@ impl Watch {
             }
             // Another sandbox's stub stays.
             if !(copy.is_nothing() && stubs::is_stub(&self.check.state, &found)) {
-                let why = self.check.baseline.why(&path);
+                let why = self.check.baseline.obeyed_reason(&path);
                 let (what, text) = final_check::set_aside_arrival(
                     &self.rules.project,
                     &found,
@@ -221,7 +221,7 @@ impl Watch {
                     &self.check.aside,
                     why,
                 );
-                self.say(&found, what, text);
+                self.report_change(&found, what, text);
             }
             // Without a stub it may be made again, and is set aside again.
             is_any |= found == path
@@ -233,7 +233,7 @@ impl Watch {
 
     fn remount_guards_in_sandbox(&mut self) -> Result<(), String> {
         let layout = layout::guards(&self.rules, &self.check.host);
-        let wanted = stubs::wanted(&layout.stubs);
+        let wanted = stubs::wanted_stubs(&layout.stubs);
         let made = StubFiles::make(&self.check.state, &wanted).map_err(|error| error.to_string())?;
         self.stubs.push(made);
         let points = self.points()?;
@@ -269,7 +269,7 @@ impl Watch {
     }
 
     /// Decides whether the host or a program inside replaced a guarded file.
-    pub(super) fn settle(&mut self, path: &Path, is_stopped: bool) -> Result<(), String> {
+    pub(super) fn judge_replacement(&mut self, path: &Path, is_stopped: bool) -> Result<(), String> {
         let Some(before) = self.copies.get(path).cloned() else { return Ok(()) };
         let seen = self.seen.remove(path).unwrap_or_default();
         let now = Copy::of_own(path);
@@ -292,7 +292,7 @@ impl Watch {
             if now == before || now.is_nothing() {
                 None
             } else {
-                Some((GuardChange::Replaced, replaced(path)))
+                Some((GuardChange::Replaced, replaced_message(path)))
             }
         } else {
             self.check.aside.keep(path, &now).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -309,13 +309,13 @@ impl Watch {
         };
         self.note_copy(path, if accepted { now } else { before });
         if let Some((what, text)) = text {
-            self.say(path, what, text);
+            self.report_change(path, what, text);
         }
         Ok(())
     }
 }
 
-fn replaced(path: &Path) -> String {
+fn replaced_message(path: &Path) -> String {
     format!("{} changed during the run, and is guarded again", path.display())
 }
 

@@ -16,7 +16,7 @@ const MAX_EVENTS: usize = 8;
 impl Watch {
     pub(super) fn watch_guarded(&mut self) {
         let of_guards = self.guards.iter().filter_map(|mount| mount.target.parent());
-        let watched = self.check.baseline.watched();
+        let watched = self.check.baseline.watched_directories();
         let directories: BTreeSet<&Path> = of_guards.chain(watched.iter().map(PathBuf::as_path)).collect();
         if let Some(names) = &mut self.names {
             for directory in directories {
@@ -70,7 +70,7 @@ impl Watch {
         }
         // Created before the watch, too.
         let is_begun = begins && new_repositories::is_repository(directory) || may_be_module(directory);
-        if is_begun && !self.check.baseline.holds(directory) {
+        if is_begun && !self.check.baseline.existed_before(directory) {
             self.note_bare(directory);
         }
         inner
@@ -83,7 +83,7 @@ impl Watch {
     }
 
     pub(super) fn note_repository(&mut self, entry: &Path) {
-        if !self.check.baseline.holds(entry) {
+        if !self.check.baseline.existed_before(entry) {
             if entry.file_name().is_some_and(|name| name != ".git") && entry.is_dir() {
                 // Nothing below is watched, and to git it is a directory like others.
                 self.look_again.get_or_insert_with(Instant::now);
@@ -95,13 +95,13 @@ impl Watch {
     }
 
     /// Reads events. True when a guard may be lost.
-    pub(super) fn hear(&mut self) -> bool {
+    pub(super) fn read_events(&mut self) -> bool {
         self.release();
         let Some(names) = &mut self.names else { return false };
         let happened = names.read_changes();
         let mut matters = std::mem::take(&mut self.is_moved);
         for (path, what, is_directory) in happened {
-            self.new_repository_watcher.hear(&path, self.names.as_mut(), &self.check.host);
+            self.new_repository_watcher.handle_event(&path, self.names.as_mut(), &self.check.host);
             if what == NameChange::Gone && is_directory {
                 self.unfinished.follow(&path, self.names.as_mut());
             }

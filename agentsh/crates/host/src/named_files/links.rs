@@ -48,7 +48,7 @@ impl NamedFiles<'_> {
             }
         }
         for link in links {
-            let why = format!("the link {} leads to it", self.shown(&link));
+            let why = format!("the link {} leads to it", self.display_path(&link));
             self.add(&link, NamedKind::Directory, &why);
         }
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use agentsh_base::small_file;
 use agentsh_sandbox::cached_host::CachedHost;
-use agentsh_sandbox::host::{Host, plain};
+use agentsh_sandbox::host::{Host, normalised_path};
 use agentsh_sandbox::spec::{LOADS_VARIABLES, NamedKind};
 
 use super::NamedFiles;
@@ -214,7 +214,7 @@ impl NamedFiles<'_> {
         let is_beside = matches!(writer, Writer::Direnv | Writer::Project);
         let base = file.parent().filter(|_| is_beside).unwrap_or(&self.context.project);
         let mut reading = self.reading(writer, base);
-        let shown = self.shown(file);
+        let shown = self.display_path(file);
         let why = |line: usize| format!("{shown}:{line} names it");
         let json =
             file.extension().filter(|end| *end == "json").and_then(|_| serde_json::from_str(&text).ok());
@@ -245,15 +245,15 @@ impl NamedFiles<'_> {
         if line.len() > MAX_LINE_BYTES {
             return;
         }
-        for statement in self.joined(line).split([';', '|', '&']) {
-            for text in self.expanded(statement, &reading.variables) {
+        for statement in self.join_quoted(line).split([';', '|', '&']) {
+            for text in self.expand_variables(statement, &reading.variables) {
                 self.statement(reading, &text, why);
             }
         }
     }
 
     /// Removes quotes, and joins the text around them. A quoted blank separates nothing and becomes another character.
-    fn joined(&self, line: &str) -> String {
+    fn join_quoted(&self, line: &str) -> String {
         let mut text = line.replace("\\\"", "").replace(['"', '\''], "").replace("\\ ", "\u{1}");
         // What a command says is not known; it is mostly the directory of the file.
         text = text.replace(")/", ") ./").replace("~+/", "./");
@@ -264,7 +264,7 @@ impl NamedFiles<'_> {
         if let Some((name, value)) = text.split_once('=').filter(|(name, _)| name.starts_with("Exec")) {
             text = format!("{name}={}", value.trim_start_matches(['-', '@', '+', '!', ':']));
         }
-        let roots = self.roots.iter().flat_map(|root| [root.display().to_string(), self.shown(root)]);
+        let roots = self.roots.iter().flat_map(|root| [root.display().to_string(), self.display_path(root)]);
         for root in roots.filter(|root| root.contains(' ')) {
             text = text.replace(&root, &root.replace(' ', "\u{1}"));
         }
@@ -272,7 +272,7 @@ impl NamedFiles<'_> {
     }
 
     /// With the values of variables in their places: one text for each way.
-    fn expanded(&self, text: &str, variables: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+    fn expand_variables(&self, text: &str, variables: &BTreeMap<String, Vec<String>>) -> Vec<String> {
         let mut done = vec![String::new()];
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('$') {
@@ -353,7 +353,7 @@ impl NamedFiles<'_> {
             }
             self.loaded_by_direnv(reading, &tokens, why);
         }
-        self.words(reading, statement, why);
+        self.read_words(reading, statement, why);
     }
 
     /// `use flake`, which is the function `use_flake`.
@@ -373,7 +373,7 @@ impl NamedFiles<'_> {
         }
     }
 
-    fn words(&mut self, reading: &mut Reading, statement: &str, why: &str) {
+    fn read_words(&mut self, reading: &mut Reading, statement: &str, why: &str) {
         let is_between = |sign: char| sign.is_whitespace() || "`=,:()]}<>".contains(sign);
         let (is_direnv, is_task) = (reading.writer == Writer::Direnv, reading.writer == Writer::Task);
         let is_project = reading.writer == Writer::Project;
@@ -432,7 +432,7 @@ impl NamedFiles<'_> {
             matches!(reading.writer, Writer::Direnv | Writer::Task | Writer::Hook | Writer::Project);
         let is_explicit = is_explicit(base) || is_of_project;
         let is_of_packages = |path: &Path| path.iter().any(|part| OF_PACKAGES.iter().any(|of| part == *of));
-        for mut path in self.places(base, &reading.base) {
+        for mut path in self.resolve_word(base, &reading.base) {
             let mut found = path.metadata().ok();
             if reading.writer == Writer::Direnv
                 && using == Use::ReadNext
@@ -522,7 +522,7 @@ impl NamedFiles<'_> {
             for (part, path) in parts
                 .iter()
                 .flat_map(|part| {
-                    self.places(part, &self.context.project).into_iter().map(move |path| (part, path))
+                    self.resolve_word(part, &self.context.project).into_iter().map(move |path| (part, path))
                 })
                 .collect::<Vec<_>>()
             {
@@ -549,7 +549,7 @@ impl NamedFiles<'_> {
 
     /// What a word means, in a directory that a sandbox may write: relative ones count from the home, from the project, or from
     /// `base`.
-    fn places(&self, word: &str, base: &Path) -> Vec<PathBuf> {
+    fn resolve_word(&self, word: &str, base: &Path) -> Vec<PathBuf> {
         let word = word.replace('\u{1}', " ");
         let context = self.context;
         let mut places = match word.strip_prefix("~/") {
@@ -561,7 +561,7 @@ impl NamedFiles<'_> {
                 bases.map(|base| base.join(&word)).into()
             }
         };
-        places.iter_mut().for_each(|place| *place = plain(place));
+        places.iter_mut().for_each(|place| *place = normalised_path(place));
         places.dedup();
         // The machine's own files are many, and no sandbox writes them.
         places.retain(|place| !agentsh_sandbox::layout::is_system(place));

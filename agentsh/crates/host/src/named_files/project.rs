@@ -151,10 +151,10 @@ impl NamedFiles<'_> {
 
     fn read_tasks(&mut self, file: PathBuf) {
         let Some(text) = small_file::text(&file, MAX_BYTES) else { return };
-        let Ok(Value::Object(said)) = serde_json::from_str(&json::plain(&text)) else { return };
+        let Ok(Value::Object(said)) = serde_json::from_str(&json::blank_comments(&text)) else { return };
         let tasks = said.get("tasks").and_then(Value::as_array).into_iter().flatten();
         let starts_itself = |task: &&Value| task["runOptions"]["runOn"] == "folderOpen";
-        let why = format!("a task of {} that starts by itself names it", self.shown(&file));
+        let why = format!("a task of {} that starts by itself names it", self.display_path(&file));
         let folder = file.ancestors().nth(2).unwrap_or(&file);
         for task in tasks.filter(starts_itself) {
             let member = |name: &str| task["linux"].get(name).unwrap_or(&task[name]);
@@ -163,7 +163,7 @@ impl NamedFiles<'_> {
                 folder.join(named.trim_start_matches('/'))
             };
             let mut reading = self.reading(Writer::Task, &place(&member("options")["cwd"]));
-            let said = [words(member("command")), words(member("args"))].concat().join(" ");
+            let said = [command_words(member("command")), command_words(member("args"))].concat().join(" ");
             let line = said.replace("${workspaceFolder}", &folder.to_string_lossy());
             self.line(&mut reading, &line, &why);
             if task["type"] == "npm" {
@@ -174,11 +174,11 @@ impl NamedFiles<'_> {
 }
 
 /// Of a command or its arguments, each perhaps with how it is quoted.
-fn words(value: &Value) -> Vec<&str> {
+fn command_words(value: &Value) -> Vec<&str> {
     match value {
         Value::String(text) => vec![text],
-        Value::Array(list) => list.iter().flat_map(words).collect(),
-        Value::Object(members) => members.get("value").map(words).unwrap_or_default(),
+        Value::Array(list) => list.iter().flat_map(command_words).collect(),
+        Value::Object(members) => members.get("value").map(command_words).unwrap_or_default(),
         _ => Vec::new(),
     }
 }

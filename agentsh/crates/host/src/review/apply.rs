@@ -80,7 +80,7 @@ impl Applier<'_> {
     /// # Errors
     /// When the journal cannot be written: only steps that are in it are carried out.
     pub fn apply(&self, run: &mut Run, steps: Vec<Step>) -> io::Result<Outcome> {
-        let old = DirectoryHandle::open(&run.old())?;
+        let old = DirectoryHandle::open(&run.earlier_versions())?;
         let mut outcome = Outcome::default();
         let mut number = 0;
         for batch in batches(steps) {
@@ -109,7 +109,7 @@ impl Applier<'_> {
                         let left = self.remove_temporary(&step.path, run.number, number);
                         self.names.note(left);
                         run.write(vec![Line::Dropped { number, left }], false)?;
-                        outcome.conflicts.push((step.path, said(&error)));
+                        outcome.conflicts.push((step.path, error_text(&error)));
                     }
                 }
             }
@@ -136,7 +136,7 @@ impl Applier<'_> {
                     }
                     Err(error) => {
                         let left = self.remove_temporary(&step.path, run.number, number);
-                        outcome.conflicts.push((step.path, said(&error)));
+                        outcome.conflicts.push((step.path, error_text(&error)));
                         Line::Dropped { number, left }
                     }
                 };
@@ -291,16 +291,18 @@ impl Applier<'_> {
                 rename(&parent, name, &parent, &temporary, RenameFlags::NOREPLACE)?;
                 if !is_still(parent.as_fd(), &temporary, old)? {
                     rename(&parent, &temporary, &parent, name, RenameFlags::NOREPLACE)?;
-                    return Err(changed());
+                    return Err(changed_outside());
                 }
                 left = remove(&parent, &temporary)?;
             }
-            (Some(old), Some((new, _))) if is_directory(old) || is_directory(new) => return Err(changed()),
+            (Some(old), Some((new, _))) if is_directory(old) || is_directory(new) => {
+                return Err(changed_outside());
+            }
             (Some(old), Some(_)) => {
                 rename(&parent, &temporary, &parent, name, RenameFlags::EXCHANGE)?;
                 if !is_still(parent.as_fd(), &temporary, old)? {
                     rename(&parent, &temporary, &parent, name, RenameFlags::EXCHANGE)?;
-                    return Err(changed());
+                    return Err(changed_outside());
                 }
                 left = remove(&parent, &temporary)?;
             }
@@ -315,7 +317,7 @@ impl Applier<'_> {
             (Some(expected), Some(there)) => self.names.is_unchanged(expected, there),
             _ => false,
         };
-        if is_it { Ok(()) } else { Err(changed()) }
+        if is_it { Ok(()) } else { Err(changed_outside()) }
     }
 
     pub(super) fn temporary(&self, run: u32, number: u32) -> OsString {
@@ -430,16 +432,16 @@ pub(super) fn rename(
 
 fn existing(error: Errno) -> io::Error {
     match error {
-        Errno::EXIST | Errno::NOENT => changed(),
+        Errno::EXIST | Errno::NOENT => changed_outside(),
         error => error.into(),
     }
 }
 
-fn changed() -> io::Error {
+fn changed_outside() -> io::Error {
     io::Error::other("it was changed outside in the meantime")
 }
 
-pub(super) fn said(error: &io::Error) -> String {
+pub(super) fn error_text(error: &io::Error) -> String {
     error.to_string()
 }
 

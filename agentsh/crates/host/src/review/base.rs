@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::directory_handle::{DirectoryHandle, Kind, Stamp, bytes};
 use super::hard_links::Names;
 use super::journal::{AppliedChange, Merged, Run};
-use agentsh_sandbox::control::{decoded, encoded};
+use agentsh_sandbox::control::{decode, encoded};
 
 /// Entries of a project that can be reviewed.
 const MAX_ENTRIES: usize = 2_000_000;
@@ -83,7 +83,7 @@ impl Base {
     /// # Errors
     /// When it is missing or not whole.
     pub fn read(directory: &Path) -> io::Result<Self> {
-        let entries: Vec<Entry> = decoded(&fs::read(directory.join(NAME))?)?;
+        let entries: Vec<Entry> = decode(&fs::read(directory.join(NAME))?)?;
         let entries = entries.into_iter().map(|entry| (entry.path, entry.stamp)).collect();
         Ok(Self { entries, ..Self::default() })
     }
@@ -122,7 +122,7 @@ impl Base {
 
     /// The layer's version of a file that is there together with a change from outside.
     #[must_use]
-    pub fn merged(&self, path: &Path) -> Option<&Stamp> {
+    pub fn merged_version(&self, path: &Path) -> Option<&Stamp> {
         self.merged.get(path).map(|both| &both.layer)
     }
 
@@ -134,7 +134,7 @@ impl Base {
     }
 
     /// A path and what was below it, in order.
-    pub fn below<'b>(&'b self, path: &'b Path) -> impl Iterator<Item = (&'b Path, &'b Stamp)> {
+    pub fn subtree<'b>(&'b self, path: &'b Path) -> impl Iterator<Item = (&'b Path, &'b Stamp)> {
         let entries = self.entries.range(path.to_owned()..);
         entries
             .map(|(found, stamp)| (found.as_path(), stamp))
@@ -143,6 +143,6 @@ impl Base {
 
     /// Names directly in a directory.
     pub fn names_in<'b>(&'b self, directory: &'b Path) -> impl Iterator<Item = &'b Path> {
-        self.below(directory).map(|(path, _)| path).filter(move |path| path.parent() == Some(directory))
+        self.subtree(directory).map(|(path, _)| path).filter(move |path| path.parent() == Some(directory))
     }
 }

@@ -52,7 +52,7 @@ impl Change {
     }
 
     #[must_use]
-    pub fn what(&self) -> &'static str {
+    pub fn kind_word(&self) -> &'static str {
         match (&self.was, &self.now) {
             (None, _) => "added",
             (_, None) => "removed",
@@ -93,7 +93,8 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
                 Ok(Some(state)) => state,
                 Ok(None) => {
                     let file = now.filter(|now| now.kind == Kind::File);
-                    if let Some(file) = file.filter(|_| guarded.why(&path, Some(Kind::File), trees).is_none())
+                    if let Some(file) =
+                        file.filter(|_| guarded.guard_reason(&path, Some(Kind::File), trees).is_none())
                     {
                         names.entry(file.inode).or_insert(path);
                     }
@@ -102,9 +103,9 @@ pub fn find(trees: &Trees, base: &Base, guarded: &Guarded) -> io::Result<Vec<Cha
                 Err(_) => State::Conflict("it cannot be read"),
             },
         };
-        let guarded = guarded.why(&path, now.as_ref().map(|stamp| stamp.kind), trees);
+        let guarded = guarded.guard_reason(&path, now.as_ref().map(|stamp| stamp.kind), trees);
         let both = match &state {
-            State::Conflict(_) => merged(trees, &path, was.as_ref(), now.as_ref()),
+            State::Conflict(_) => merge_texts(trees, &path, was.as_ref(), now.as_ref()),
             _ => None,
         };
         changes.push(match both {
@@ -139,7 +140,12 @@ fn find_names(mut names: BTreeMap<u64, PathBuf>, changes: &mut [Change]) {
 }
 
 /// A text that was changed on both sides, where the changes do not touch: what is outside, and what both say together.
-fn merged(trees: &Trees, path: &Path, was: Option<&Stamp>, now: Option<&Stamp>) -> Option<(Stamp, String)> {
+fn merge_texts(
+    trees: &Trees,
+    path: &Path,
+    was: Option<&Stamp>,
+    now: Option<&Stamp>,
+) -> Option<(Stamp, String)> {
     let (was, now) = was.zip(now)?;
     let original = trees.originals.as_ref()?.get(path, was)?;
     let there = trees.project.stamp(path).ok()??;
@@ -190,7 +196,7 @@ fn state(
         _ => false,
     };
     if is_as_before {
-        return Ok(match base.merged(path) {
+        return Ok(match base.merged_version(path) {
             None => Some(State::Clean),
             Some(layer) if now == Some(layer) => None,
             Some(_) => Some(State::Conflict("it was changed inside after it was merged")),
@@ -243,17 +249,19 @@ impl Walk<'_> {
                     .binary_search_by(|(name, _)| name.as_os_str().cmp(path.file_name().unwrap_or_default()))
                     .is_ok()
             };
-            hidden.iter().filter(|path| !is_there(path)).for_each(|path| self.removed(path));
+            hidden.iter().filter(|path| !is_there(path)).for_each(|path| self.record_removed_tree(path));
         }
         for (name, stamp) in names {
             let path = directory.join(name);
             match stamp.kind {
-                Kind::Whiteout => self.removed(&path),
-                Kind::File if stamp.size == 0 && self.has(&path, WHITEOUT)? => self.removed(&path),
+                Kind::Whiteout => self.record_removed_tree(&path),
+                Kind::File if stamp.size == 0 && self.has(&path, WHITEOUT)? => {
+                    self.record_removed_tree(&path)
+                }
                 Kind::Directory => self.inner(&path, stamp)?,
                 Kind::File | Kind::Link | Kind::Special | Kind::Closed => {
                     self.refuse_foreign(&path, stamp.kind)?;
-                    self.replaced(&path, &stamp);
+                    self.record_replaced_directory(&path, &stamp);
                     self.found.push((path.clone(), self.base.get(&path).cloned(), Some(stamp)));
                 }
             }
@@ -301,17 +309,17 @@ impl Walk<'_> {
     }
 
     /// A directory was replaced by something else: its content is removed.
-    fn replaced(&mut self, path: &Path, now: &Stamp) {
+    fn record_replaced_directory(&mut self, path: &Path, now: &Stamp) {
         if now.kind != Kind::Directory {
-            self.gone(self.base.below(path).skip(1).map(owned).collect());
+            self.record_removals(self.base.subtree(path).skip(1).map(owned).collect());
         }
     }
 
-    fn removed(&mut self, path: &Path) {
-        self.gone(self.base.below(path).map(owned).collect());
+    fn record_removed_tree(&mut self, path: &Path) {
+        self.record_removals(self.base.subtree(path).map(owned).collect());
     }
 
-    fn gone(&mut self, paths: Vec<(PathBuf, Stamp)>) {
+    fn record_removals(&mut self, paths: Vec<(PathBuf, Stamp)>) {
         self.found.extend(paths.into_iter().map(|(path, stamp)| (path, Some(stamp), None)));
     }
 }

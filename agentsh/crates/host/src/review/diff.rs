@@ -31,7 +31,7 @@ pub struct Diff {
 pub fn of(trees: &Trees, change: &Change) -> Diff {
     let (old, _) = side(&trees.project, &change.path, change.was.as_ref());
     let (new, hash) = match &change.merged {
-        Some(text) => (DiffSide::Text(text.clone()), hashed(text.as_bytes())),
+        Some(text) => (DiffSide::Text(text.clone()), hash_line(text.as_bytes())),
         None => side(&trees.upper, &change.path, change.now.as_ref()),
     };
     let mut diff = match (&old, &new) {
@@ -40,7 +40,10 @@ pub fn of(trees: &Trees, change: &Change) -> Diff {
         (DiffSide::Text(old), DiffSide::Nothing) => texts(old, ""),
         (DiffSide::Directory, DiffSide::Nothing | DiffSide::Directory)
         | (DiffSide::Nothing, DiffSide::Directory) => Diff::default(),
-        _ => Diff { lines: vec![format!("  {} -> {}", old.word(), new.word())], ..Diff::default() },
+        _ => Diff {
+            lines: vec![format!("  {} -> {}", old.description(), new.description())],
+            ..Diff::default()
+        },
     };
     diff.mark = change.now.as_ref().map(|now| Mark { kind: now.kind, mode: now.given_mode(), hash });
     let modes = change.was.as_ref().zip(change.now.as_ref()).filter(|(was, now)| {
@@ -63,7 +66,7 @@ enum DiffSide {
 }
 
 impl DiffSide {
-    fn word(&self) -> &str {
+    fn description(&self) -> &str {
         match self {
             Self::Nothing => "nothing",
             Self::Directory => "a directory",
@@ -80,7 +83,7 @@ fn side(tree: &DirectoryHandle, path: &Path, stamp: Option<&Stamp>) -> (DiffSide
     match stamp.kind {
         Kind::File if stamp.is_too_long() => no_hash("a file of more than 64 GiB"),
         Kind::File => match tree.content(path, MAX_BYTES) {
-            Ok(Some(content)) => (text(&content), hashed(&content)),
+            Ok(Some(content)) => (text(&content), hash_line(&content)),
             Ok(None) => match tree.file(path).and_then(hash) {
                 Ok(hash) => (DiffSide::Other(format!("{} bytes, sha256 {hash}", stamp.size)), hash),
                 Err(_) => no_hash("not readable"),
@@ -90,7 +93,7 @@ fn side(tree: &DirectoryHandle, path: &Path, stamp: Option<&Stamp>) -> (DiffSide
         Kind::Link => {
             let to = tree.link(path).unwrap_or_default();
             let shown = format!("a link to {}", escape::line(&to.to_string_lossy()));
-            (DiffSide::Other(shown), hashed(to.as_bytes()))
+            (DiffSide::Other(shown), hash_line(to.as_bytes()))
         }
         Kind::Directory => (DiffSide::Directory, String::new()),
         Kind::Whiteout | Kind::Special | Kind::Closed => no_hash("a special file"),
@@ -109,7 +112,7 @@ fn text(content: &[u8]) -> DiffSide {
             format!(", begins with `{}`", escape::line(&line))
         });
         let size = content.len();
-        let hash = hashed(content);
+        let hash = hash_line(content);
         return DiffSide::Other(format!("binary, {size} bytes, sha256 {hash}{}", script.unwrap_or_default()));
     }
     let mut text = String::with_capacity(content.len());
@@ -120,7 +123,7 @@ fn text(content: &[u8]) -> DiffSide {
     DiffSide::Text(text)
 }
 
-fn hashed(content: &[u8]) -> String {
+fn hash_line(content: &[u8]) -> String {
     // Reading from memory does not fail.
     hash(content).unwrap_or_default()
 }

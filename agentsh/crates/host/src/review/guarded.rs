@@ -12,7 +12,7 @@ use agentsh_policy::builtin_paths::{
     GIT_BARE, GIT_OBEYED, GIT_OBEYS, NESTED_READ_ONLY, OTHER_REPOSITORIES, PROJECT_READ_ONLY, Tier,
     WhenChanged,
 };
-use agentsh_sandbox::host::{RealHost, plain};
+use agentsh_sandbox::host::{RealHost, normalised_path};
 use agentsh_sandbox::layout;
 use agentsh_sandbox::plan::{Access, Mount, NodeContent};
 use agentsh_sandbox::spec::{NamedKind, PathRules};
@@ -84,7 +84,7 @@ impl Guarded {
     #[must_use]
     pub fn of(rules: &PathRules, of_run: &GuardedPaths, path: &str) -> Self {
         let now = GuardedPaths::of(rules);
-        let path = path.split(':').map(|directory| plain(&rules.project.join(directory)));
+        let path = path.split(':').map(|directory| normalised_path(&rules.project.join(directory)));
         let (written, path): (Vec<_>, Vec<_>) =
             path.partition(|directory| directory.starts_with(&rules.project));
         let below = |path: &PathBuf| path.strip_prefix(&rules.project).ok().map(Path::to_owned);
@@ -164,7 +164,7 @@ impl Guarded {
 
     /// Why a change of this path is guarded.
     #[must_use]
-    pub fn why(&self, path: &Path, now: Option<Kind>, trees: &Trees) -> Option<String> {
+    pub fn guard_reason(&self, path: &Path, now: Option<Kind>, trees: &Trees) -> Option<String> {
         if path.ancestors().any(|above| self.lifted.iter().any(|lifted| lifted == above)) {
             return None;
         }

@@ -13,7 +13,7 @@ use super::hard_links::UnlinkedName;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    Begin(Begin),
+    Begin(ApplyHeader),
     /// These are about to be written next to their places.
     Stage(Vec<Staged>),
     /// A file that is about to be put in place: everything for it is on disk.
@@ -29,7 +29,7 @@ pub enum Line {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Begin {
+pub struct ApplyHeader {
     /// The selection; empty for everything.
     pub selected: Vec<Staged>,
     pub guarded: bool,
@@ -67,7 +67,7 @@ pub enum Merged {
 
 impl Merged {
     #[must_use]
-    pub fn back(&self) -> Self {
+    pub fn reversed(&self) -> Self {
         match self {
             Self::Done(stamp) => Self::Undone(stamp.clone()),
             Self::Undone(stamp) => Self::Done(stamp.clone()),
@@ -113,7 +113,7 @@ pub struct Run {
 impl Run {
     /// # Errors
     /// When it cannot be written.
-    pub fn begin(review: &Path, begin: Begin) -> io::Result<Self> {
+    pub fn begin(review: &Path, begin: ApplyHeader) -> io::Result<Self> {
         let number = numbers(review).last().map_or(1, |last| last + 1);
         let directory = review.join(format!("{PREFIX}{number}"));
         fs::DirBuilder::new().mode(0o700).create(&directory)?;
@@ -180,18 +180,18 @@ impl Run {
 
     /// Where the earlier versions are kept, by number.
     #[must_use]
-    pub fn old(&self) -> PathBuf {
+    pub fn earlier_versions(&self) -> PathBuf {
         self.directory.join(OLD)
     }
 
     /// The path of a kept version, below the review's directory.
     #[must_use]
-    pub fn kept(&self, number: u32) -> PathBuf {
+    pub fn earlier_version(&self, number: u32) -> PathBuf {
         Path::new(&format!("{PREFIX}{}", self.number)).join(OLD).join(number.to_string())
     }
 
     #[must_use]
-    pub fn began(&self) -> Begin {
+    pub fn began(&self) -> ApplyHeader {
         let begin = self.lines.iter().find_map(|line| match line {
             Line::Begin(begin) => Some(begin.clone()),
             _ => None,

@@ -16,7 +16,7 @@ struct Hunk {
 pub fn merge(original: &str, inside: &str, outside: &str) -> Option<String> {
     let lines = lines_of(original);
     let (mut merged, mut at) = (String::new(), 0);
-    for hunk in &together(hunks(&lines, inside)?, hunks(&lines, outside)?)? {
+    for hunk in &merge_hunks(hunks(&lines, inside)?, hunks(&lines, outside)?)? {
         merged.extend(lines.get(at..hunk.from)?.iter().copied());
         merged.push_str(&hunk.text);
         at = hunk.to;
@@ -31,7 +31,7 @@ fn lines_of(text: &str) -> Vec<&str> {
 }
 
 /// The hunks of both sides, in order. Those of one side are in order and never adjacent.
-fn together(ours: Vec<Hunk>, theirs: Vec<Hunk>) -> Option<Vec<Hunk>> {
+fn merge_hunks(ours: Vec<Hunk>, theirs: Vec<Hunk>) -> Option<Vec<Hunk>> {
     let (mut ours, mut theirs) = (ours.into_iter().peekable(), theirs.into_iter().peekable());
     let mut all = Vec::new();
     loop {

@@ -15,7 +15,7 @@ mod merge;
 mod originals;
 mod plan;
 mod recover;
-mod shown;
+mod shown_paths;
 mod tree;
 
 use std::fs::{self, File};
@@ -43,15 +43,15 @@ pub use self::directory_handle::{Kind, hash};
 pub use self::guarded::GuardedPaths;
 pub use self::journal::Mark;
 pub use self::plan::{Applied, Selection};
-pub use self::shown::Shown;
+pub use self::shown_paths::ShownPaths;
 
 /// Reviews of which nothing is left but what an undo needs.
 const MAX_KEPT: usize = 50;
-const ABOUT: &str = "about";
+const RUN_METADATA_FILE: &str = "about";
 /// Held while the run lasts.
 const RUNNING: &str = "running";
 /// A layer that is being removed.
-const GONE: &str = "gone";
+const REMOVED_LAYER: &str = "gone";
 /// Held while changes are applied.
 const APPLYING: &str = "applying";
 
@@ -157,7 +157,7 @@ fn begin_in(
         guarded: GuardedPaths::default(),
     };
     let text = serde_json::to_vec(&about).map_err(io::Error::other).map_err(io_at("describe", &directory))?;
-    let place = directory.join(ABOUT);
+    let place = directory.join(RUN_METADATA_FILE);
     write_new(&place, &text).map_err(io_at("write", &place))?;
     Ok(Layer { directory, _originals: originals, _running: running })
 }
@@ -168,7 +168,7 @@ impl Layer {
     /// # Errors
     /// When it cannot be written.
     pub fn keep_guards(&self, rules: &PathRules) -> Result<()> {
-        let place = self.directory.join(ABOUT);
+        let place = self.directory.join(RUN_METADATA_FILE);
         let guarded = GuardedPaths::of(&PathRules { layer: None, ..rules.clone() });
         let written = fs::read(&place).and_then(|text| {
             let about: RunMetadata = serde_json::from_slice(&text)?;
@@ -186,8 +186,8 @@ pub fn guard_rules(context: &Context) -> PathRules {
         project: context.project.clone(),
         project_access: Some(Access::ReadWrite),
         stubs: true,
-        git: crate::user_git::everywhere(context),
-        named: crate::named_files::named(context),
+        git: crate::user_git::global_settings(context),
+        named: crate::named_files::named_files(context),
         shared_sockets: true,
         ..PathRules::default()
     }
@@ -195,7 +195,7 @@ pub fn guard_rules(context: &Context) -> PathRules {
 
 /// A layer shows one file system: what is mounted inside the project would be missing.
 fn holds_no_mount(project: &Path) -> Result<()> {
-    let mounted = MountList::own().and_then(|mut mounted| mounted.points());
+    let mounted = MountList::open_own().and_then(|mut mounted| mounted.points());
     let mounted = mounted.map_err(io_at("read what is mounted in", project))?;
     match mounted.into_iter().find(|point| point.starts_with(project) && point != project) {
         Some(point) => Err(ReviewError::Refused(format!(
@@ -291,7 +291,8 @@ pub fn find(state: &Path, named: Option<&str>, here: &Path) -> Result<Review> {
 impl Review {
     fn read(directory: PathBuf) -> Option<Self> {
         let session = directory.file_name()?.to_str()?.to_owned();
-        let about: RunMetadata = serde_json::from_slice(&fs::read(directory.join(ABOUT)).ok()?).ok()?;
+        let about: RunMetadata =
+            serde_json::from_slice(&fs::read(directory.join(RUN_METADATA_FILE)).ok()?).ok()?;
         Some(Self {
             session,
             project: about.project.clone(),
@@ -314,7 +315,7 @@ impl Review {
 
     /// The directory of the layer's own versions of files.
     #[must_use]
-    pub fn upper(&self) -> PathBuf {
+    pub fn layer_directory(&self) -> PathBuf {
         self.directory.join(UPPER)
     }
 
@@ -326,7 +327,7 @@ impl Review {
     }
 
     fn trees(&self) -> Result<Trees> {
-        let upper = self.upper();
+        let upper = self.layer_directory();
         Ok(Trees {
             project: self.open_project()?,
             upper: DirectoryHandle::open(&upper).map_err(io_at("open the layer", &upper))?,
@@ -393,9 +394,9 @@ impl Review {
             _ => Ok(()),
         };
         // In one step: half a layer must not pass for a whole one.
-        let gone = self.directory.join(GONE);
+        let gone = self.directory.join(REMOVED_LAYER);
         remove(&gone)?;
-        match fs::rename(self.upper(), &gone) {
+        match fs::rename(self.layer_directory(), &gone) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(io_at("discard", &gone)(error));
             }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::base::Base;
 use super::directory_handle::{DirectoryHandle, Kind, Stamp, bytes};
-use agentsh_sandbox::control::{decoded, encoded};
+use agentsh_sandbox::control::{decode, encoded};
 
 pub const NAME: &str = "originals";
 /// Maximum size of one file.
@@ -56,7 +56,7 @@ impl Copying {
         let is_left =
             |path: &Path| path.iter().any(|part| SKIPPED_DIRECTORIES.iter().any(|name| part == *name));
         let wanted: Vec<(PathBuf, Stamp)> = base
-            .below(Path::new(""))
+            .subtree(Path::new(""))
             .filter(|(path, stamp)| is_small(stamp) && !is_left(path))
             .map(|(path, stamp)| (path.to_owned(), stamp.clone()))
             .collect();
@@ -126,7 +126,7 @@ fn read(place: &Path) -> BTreeMap<PathBuf, (Stamp, String)> {
         if length > 2 * MAX_BYTES || file.by_ref().take(length).read_to_end(&mut record).is_err() {
             break;
         }
-        let Ok(Original { path, stamp, text }) = decoded(&record) else { break };
+        let Ok(Original { path, stamp, text }) = decode(&record) else { break };
         found.insert(path, (stamp, text));
     }
     found

@@ -7,7 +7,7 @@ use super::apply::{Applier, Content, NOT_SHOWN, Outcome, Step};
 use super::changes::{Change, State};
 use super::directory_handle::{DirectoryHandle, Kind, Stamp};
 use super::hard_links::Names;
-use super::journal::{AppliedChange, Begin, Line, Mark, Merged, Run, Staged};
+use super::journal::{AppliedChange, ApplyHeader, Line, Mark, Merged, Run, Staged};
 use super::{APPLYING, Context, Result, Review, ReviewError, io_at, lock};
 
 /// The requested paths and options.
@@ -50,7 +50,7 @@ impl Review {
     ///
     /// # Errors
     /// When the project cannot be opened, or the journal not be written.
-    pub fn settle(&self) -> Result<Vec<(PathBuf, String)>> {
+    pub fn finish_interrupted(&self) -> Result<Vec<(PathBuf, String)>> {
         if self.interrupted().is_none() {
             return Ok(Vec::new());
         }
@@ -60,7 +60,7 @@ impl Review {
         let Some(mut run) = runs.pop() else { return Ok(Vec::new()) };
         let project = self.open_project()?;
         let applier = Applier { project: &project, source: &project, name: self.short_name(), names };
-        applier.settle(&mut run).map_err(io_at("finish the interrupted apply of", &self.project))
+        applier.finish_interrupted(&mut run).map_err(io_at("finish the interrupted apply of", &self.project))
     }
 
     fn runs(&self) -> Result<Vec<Run>> {
@@ -89,7 +89,7 @@ impl Review {
             selection.guarded |= began.guarded;
             selection.paths = began.selected.into_iter().map(|selected| selected.path).collect();
         }
-        self.settle()?;
+        self.finish_interrupted()?;
         let _lock = self.lock_for_apply()?;
         let (changes, trees) = self.changes(context)?;
         let guarded = self.guarded(context);
@@ -113,7 +113,7 @@ impl Review {
         }
         add_directories(&changes, &mut chosen);
         let mut steps = steps(&chosen);
-        if let Some(shown) = self.shown()? {
+        if let Some(shown) = self.shown_paths()? {
             let is_new = |step: &Step| !shown.contains_key(&step.path);
             for step in steps.iter().filter(|step| is_new(step)) {
                 out.conflicts.push((step.path.clone(), NOT_SHOWN.to_owned()));
@@ -131,7 +131,7 @@ impl Review {
             out.is_complete = changes.is_empty();
             return Ok(out);
         }
-        let begin = Begin {
+        let begin = ApplyHeader {
             selected: selection.paths.iter().map(|path| Staged { number: 0, path: path.clone() }).collect(),
             guarded: selection.guarded,
             is_undo: false,
@@ -148,7 +148,7 @@ impl Review {
         &self,
         project: &DirectoryHandle,
         source: &DirectoryHandle,
-        begin: Begin,
+        begin: ApplyHeader,
         steps: Vec<Step>,
     ) -> Result<Outcome> {
         let names = Names::of(&self.runs()?);
@@ -188,7 +188,7 @@ impl Review {
     /// # Errors
     /// When nothing was applied, or the journal cannot be written.
     pub fn undo(&self, paths: &[PathBuf]) -> Result<Applied> {
-        self.settle()?;
+        self.finish_interrupted()?;
         let _lock = self.lock_for_apply()?;
         let mut runs = self.runs()?;
         runs.retain(|run| run.done().next().is_some());
@@ -199,20 +199,20 @@ impl Review {
         let steps = if paths.is_empty() { of_last(&runs) } else { of_paths(&runs, &selection) };
         let project = self.open_project()?;
         let source = DirectoryHandle::open(&self.directory).map_err(io_at("open", &self.directory))?;
-        let begin = Begin { is_undo: true, total: steps.len(), ..Begin::default() };
+        let begin = ApplyHeader { is_undo: true, total: steps.len(), ..ApplyHeader::default() };
         let outcome = self.run(&project, &source, begin, steps)?;
         Ok(Applied { applied: outcome.applied, conflicts: outcome.conflicts, ..Applied::default() })
     }
 }
 
 /// The step that restores the former state.
-fn back(run: &Run, done: &AppliedChange) -> Step {
-    let kept = |was: &Stamp| (was.clone(), Content::At(run.kept(done.number)));
+fn restoring_step(run: &Run, done: &AppliedChange) -> Step {
+    let kept = |was: &Stamp| (was.clone(), Content::At(run.earlier_version(done.number)));
     Step {
         path: done.path.clone(),
         expected: done.now.clone(),
         new: done.was.as_ref().map(kept),
-        merged: done.merged.as_ref().map(Merged::back),
+        merged: done.merged.as_ref().map(Merged::reversed),
         same: None,
         shown: None,
     }
@@ -248,7 +248,7 @@ fn of_last(runs: &[Run]) -> Vec<Step> {
         for done in run.done().rev() {
             match done_already.get_mut(done.path.as_path()).filter(|count| **count > 0) {
                 Some(count) => *count -= 1,
-                None => steps.push(back(run, done)),
+                None => steps.push(restoring_step(run, done)),
             }
         }
     }
@@ -264,7 +264,7 @@ fn of_paths(runs: &[Run], selection: &Selection) -> Vec<Step> {
             .rev()
             .filter(|done| selection.names(&done.path) && !seen.contains(done.path.as_path()))
             .collect();
-        steps.extend(of_run.iter().map(|done| back(run, done)));
+        steps.extend(of_run.iter().map(|done| restoring_step(run, done)));
         seen.extend(of_run.iter().map(|done| done.path.as_path()));
     }
     steps

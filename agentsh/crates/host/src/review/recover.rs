@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags, RenameFlags};
 
-use super::apply::{Applier, rename, said, set_mode, stamp_of};
+use super::apply::{Applier, error_text, rename, set_mode, stamp_of};
 use super::directory_handle::{Kind, Stamp, hash};
 use super::hard_links::{UnlinkedName, remove};
 use super::journal::{About, AppliedChange, Line, Mark, Run, Staged};
@@ -18,7 +18,7 @@ impl Applier<'_> {
     ///
     /// # Errors
     /// When the journal cannot be written.
-    pub fn settle(&self, run: &mut Run) -> io::Result<Vec<(PathBuf, String)>> {
+    pub fn finish_interrupted(&self, run: &mut Run) -> io::Result<Vec<(PathBuf, String)>> {
         let mut open = Vec::new();
         let about = run.unfinished_steps();
         for one in &about {
@@ -30,7 +30,7 @@ impl Applier<'_> {
                 }
                 Ok((false, left)) => Line::Dropped { number: one.number, left },
                 Err(error) => {
-                    open.push((one.path.clone(), said(&error)));
+                    open.push((one.path.clone(), error_text(&error)));
                     continue;
                 }
             };
@@ -56,7 +56,7 @@ impl Applier<'_> {
         let there = self.project.stamp(&about.path)?;
         let has_mark = |name: &OsStr| -> io::Result<bool> {
             let Some(mark) = &about.new else { return Ok(false) };
-            marked(parent.as_fd(), name, mark)
+            has_new_version(parent.as_fd(), name, mark)
         };
         let drop_it = || remove(&parent, &temporary);
         let is_old =
@@ -108,7 +108,7 @@ fn kept_beside(name: &OsStr) -> io::Error {
 }
 
 /// Whether a name has the new version according to the journal.
-fn marked(parent: BorrowedFd<'_>, name: &OsStr, mark: &Mark) -> io::Result<bool> {
+fn has_new_version(parent: BorrowedFd<'_>, name: &OsStr, mark: &Mark) -> io::Result<bool> {
     let Some(found) = stamp_of(parent, name)? else { return Ok(false) };
     if found.kind != mark.kind || (mark.kind == Kind::File && found.given_mode() != mark.mode) {
         return Ok(false);

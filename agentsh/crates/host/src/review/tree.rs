@@ -29,7 +29,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
         for name in names {
             let name = OsStr::from_bytes(name.to_bytes());
             if !unlink(root.as_fd(), name)? {
-                lift(&root, name, &mut lifted)?;
+                move_to_root(&root, name, &mut lifted)?;
                 rustix::fs::unlinkat(&root, name, AtFlags::REMOVEDIR)?;
             }
         }
@@ -37,7 +37,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Directories in a directory go up to the root, so that no path has more than two names; the rest is removed.
-fn lift(root: &OwnedFd, name: &OsStr, lifted: &mut u64) -> io::Result<()> {
+fn move_to_root(root: &OwnedFd, name: &OsStr, lifted: &mut u64) -> io::Result<()> {
     let directory = open(root.as_fd(), name)?;
     for inner in names(&directory)? {
         let inner = OsStr::from_bytes(inner.to_bytes());

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, is_cut,
-    number, parse, quoted, reason, text, with,
+    number, parse, quoted, reason, text, with_members,
 };
 use crate::engine::{DONE, Ruling};
 use crate::json::Json;
-use crate::sse::{Frame, spelled};
+use crate::sse::{Frame, event_text};
 use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
@@ -62,7 +62,7 @@ impl Anthropic {
     }
 
     /// The block that an index currently means.
-    fn place(&self, index: u64) -> Result<u64, LlmError> {
+    fn block_index(&self, index: u64) -> Result<u64, LlmError> {
         self.begun.get(&index).copied().ok_or(LlmError::Shape("a block continues before its start"))
     }
 }
@@ -97,7 +97,7 @@ fn text_block(index: u64, said: &str, out: &mut Vec<u8>) {
     let start = format!(
         r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"text","text":""}}}}"#
     );
-    out.extend(spelled(Some("content_block_start"), &start));
+    out.extend(event_text(Some("content_block_start"), &start));
     said_in(index, said, out);
 }
 
@@ -107,13 +107,13 @@ fn said_in(index: u64, said: &str, out: &mut Vec<u8>) {
         r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"text_delta","text":{}}}}}"#,
         quoted(said)
     );
-    out.extend(spelled(Some("content_block_delta"), &delta));
+    out.extend(event_text(Some("content_block_delta"), &delta));
     stop(index, out);
 }
 
 fn stop(index: u64, out: &mut Vec<u8>) {
     let stop = format!(r#"{{"type":"content_block_stop","index":{index}}}"#);
-    out.extend(spelled(Some("content_block_stop"), &stop));
+    out.extend(event_text(Some("content_block_stop"), &stop));
 }
 
 /// Whether an allowed call at the agent remains.
@@ -178,7 +178,7 @@ impl Dialect for Anthropic {
                 }
             }
             "content_block_delta" => {
-                let index = self.place(index()?)?;
+                let index = self.block_index(index()?)?;
                 taken.at.block = Some(index);
                 let delta = tree.member("delta").ok_or(LlmError::Shape("an event without its `delta`"))?;
                 if self.calls.contains(&index) {
@@ -248,26 +248,30 @@ impl Dialect for Anthropic {
             let refused = block.and_then(result_of).and_then(|id| is_blocked(rulings, &id));
             let text = refused.map(|said| format!(r#"{{"type":"text","text":{}}}"#, quoted(&said)));
             let emptied = block.filter(|_| self.replaced.contains(&index));
-            let block = text.or(emptied.map(|block| with(block, &[("input", Some("{}".to_owned()))])));
+            let block =
+                text.or(emptied.map(|block| with_members(block, &[("input", Some("{}".to_owned()))])));
             if block.is_some() || number(&tree, "index") != Some(index) {
                 let mut changes = vec![("index", Some(index.to_string()))];
                 changes.extend(block.map(|block| ("content_block", Some(block))));
-                out.extend(spelled(Some(&kind), &with(&tree, &changes)));
+                out.extend(event_text(Some(&kind), &with_members(&tree, &changes)));
                 return Ok(true);
             }
         }
         if kind == "message_delta" && !has_call(rulings) {
             let delta = tree.member("delta").ok_or(LlmError::Shape("an event without its `delta`"))?;
             if text(delta, "stop_reason").as_deref() == Some(AGENT_TOOL_USE) {
-                let delta = with(delta, &[("stop_reason", Some(quoted("end_turn")))]);
-                out.extend(spelled(Some("message_delta"), &with(&tree, &[("delta", Some(delta))])));
+                let delta = with_members(delta, &[("stop_reason", Some(quoted("end_turn")))]);
+                out.extend(event_text(
+                    Some("message_delta"),
+                    &with_members(&tree, &[("delta", Some(delta))]),
+                ));
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn released(&mut self, frame: &Frame, at: &EventTarget) -> Result<(), LlmError> {
+    fn note_sent(&mut self, frame: &Frame, at: &EventTarget) -> Result<(), LlmError> {
         let Some(data) = &frame.data else { return Ok(()) };
         // An error may be any text.
         let Ok(tree) = parse(data) else { return Ok(()) };
@@ -294,7 +298,7 @@ impl Dialect for Anthropic {
     fn leak(&mut self, replacement: &str, usage: Usage, out: &mut Vec<u8>) {
         if !self.began {
             let start = r#"{"type":"message_start","message":{"id":"msg_withheld","type":"message","role":"assistant","model":"withheld","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,"output_tokens":0}}}"#;
-            out.extend(spelled(Some("message_start"), start));
+            out.extend(event_text(Some("message_start"), start));
         }
         match self.open.take() {
             // Providers reject messages with an empty text.
@@ -309,8 +313,8 @@ impl Dialect for Anthropic {
             r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn","stop_sequence":null}},"usage":{{"output_tokens":{}}}}}"#,
             usage.output
         );
-        out.extend(spelled(Some("message_delta"), &delta));
-        out.extend(spelled(Some("message_stop"), r#"{"type":"message_stop"}"#));
+        out.extend(event_text(Some("message_delta"), &delta));
+        out.extend(event_text(Some("message_stop"), r#"{"type":"message_stop"}"#));
     }
 }
 
@@ -337,7 +341,7 @@ impl WholeAnswer for Message {
         Ok((calls, vec![said, thought]))
     }
 
-    fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
+    fn without_refused_calls(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
         let blocks = tree.member("content").and_then(Json::as_array).unwrap_or_default();
         let blocks: Vec<String> = (0..)
             .zip(blocks)
@@ -354,11 +358,11 @@ impl WholeAnswer for Message {
         if text(tree, "stop_reason").as_deref() == Some(AGENT_TOOL_USE) && !has_call(rulings) {
             changes.push(("stop_reason", Some(quoted("end_turn"))));
         }
-        Ok(with(tree, &changes))
+        Ok(with_members(tree, &changes))
     }
 
-    fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {
+    fn with_replacement(&self, tree: &Json<'_>, replacement: &str) -> String {
         let content = format!(r#"[{{"type":"text","text":{}}}]"#, quoted(replacement));
-        with(tree, &[("content", Some(content)), ("stop_reason", Some(quoted("end_turn")))])
+        with_members(tree, &[("content", Some(content)), ("stop_reason", Some(quoted("end_turn")))])
     }
 }

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, holds_only, is_cut,
-    number, parse, quoted, reason, text, with,
+    number, parse, quoted, reason, text, with_members,
 };
 use crate::arguments::ArgumentsState;
 use crate::engine::{DONE, Ruling};
 use crate::json::Json;
-use crate::sse::{Frame, spelled};
+use crate::sse::{Frame, event_text};
 use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
@@ -58,7 +58,7 @@ struct OpenCall {
 
 impl Calls {
     /// The call of a piece, and whether every client agrees.
-    fn place(&mut self, index: u64, has_index: bool, piece: &Piece) -> (u64, bool) {
+    fn call_index(&mut self, index: u64, has_index: bool, piece: &Piece) -> (u64, bool) {
         let id = piece.id.as_deref().unwrap_or_default();
         let name = piece.name.as_deref().unwrap_or_default();
         let known = self.open.get_mut(&index).filter(|open| {
@@ -104,7 +104,7 @@ fn choices<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b Json<'a
 }
 
 /// The choices of a whole answer, numbered as clients do.
-fn counted<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b Json<'a>)> {
+fn numbered_choices<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b Json<'a>)> {
     (0..).zip(tree.member("choices").and_then(Json::as_array).unwrap_or_default())
 }
 
@@ -115,7 +115,7 @@ fn calls<'a, 'b>(message: &'b Json<'a>) -> &'b [Json<'a>] {
 
 /// The calls of a whole message in a chunk. Some gateways repeat in it what the pieces say, and one of the official clients
 /// takes it.
-fn repeated<'a, 'b>(choice: &'b Json<'a>) -> &'b [Json<'a>] {
+fn repeated_calls<'a, 'b>(choice: &'b Json<'a>) -> &'b [Json<'a>] {
     choice.member("message").map(calls).unwrap_or_default()
 }
 
@@ -164,7 +164,7 @@ fn texts(choice: u64, message: &Json<'_>) -> Vec<((u64, u8), String)> {
     said.into_iter().filter_map(|(kind, said)| said.map(|said| ((choice, kind), said))).collect()
 }
 
-fn refused(rulings: &Rulings, choice: u64) -> Vec<String> {
+fn refusal_texts(rulings: &Rulings, choice: u64) -> Vec<String> {
     let of_choice = rulings.iter().filter(|((of, _), _)| *of == choice);
     let said = of_choice.filter_map(|(_, (call, ruling))| match ruling {
         Ruling::Block(why) => Some(refusal(&call.name, why)),
@@ -184,7 +184,7 @@ fn rank(rulings: &Rulings, (choice, place): Key) -> usize {
 }
 
 /// A judged call, with its new index, and what else its first piece has: Gemini wants its signature of a thought back.
-fn judged(first: &Json<'_>, call: &Call, place: usize) -> String {
+fn judged_call(first: &Json<'_>, call: &Call, place: usize) -> String {
     let (kind, content) = match first.member("custom") {
         Some(_) => ("custom", "input"),
         None => ("function", "arguments"),
@@ -197,7 +197,7 @@ fn judged(first: &Json<'_>, call: &Call, place: usize) -> String {
         ("type", Some(quoted(kind))),
         (kind, Some(function)),
     ];
-    with(first, &changes)
+    with_members(first, &changes)
 }
 
 /// The message without refused calls; `places` are those of its calls, `instead` what replaces a call, None for
@@ -221,7 +221,7 @@ fn strip(
             match instead(key, call) {
                 Some(written) => left.extend(written),
                 None => left.push(match call.member("index") {
-                    Some(_) => with(call, &[("index", Some(rank(rulings, key).to_string()))]),
+                    Some(_) => with_members(call, &[("index", Some(rank(rulings, key).to_string()))]),
                     None => call.to_compact(),
                 }),
             }
@@ -232,7 +232,7 @@ fn strip(
     if legacy(message).is_some() && reason(rulings, (choice, LEGACY_CALL_INDEX)).is_some() {
         changes.push(("function_call", None));
     }
-    with(message, &changes)
+    with_members(message, &changes)
 }
 
 /// The finish reason once no call remains.
@@ -267,7 +267,7 @@ impl Dialect for Chat {
             for (index, counted, call) in listed {
                 let mut piece = piece((choice, 0), call);
                 let begun = known.begun;
-                let (place, is_plain) = known.place(index.unwrap_or(counted), index.is_some(), &piece);
+                let (place, is_plain) = known.call_index(index.unwrap_or(counted), index.is_some(), &piece);
                 // Clients that do not tell choices apart join the calls of one index.
                 let id = piece.id.as_ref().filter(|id| !id.is_empty());
                 let is_its_own = match id {
@@ -291,7 +291,8 @@ impl Dialect for Chat {
                 taken.complete.extend(complete.map(|(_, open)| (choice, open.place)));
             }
             let is_known = |id: String| self.owners.get(&id) == Some(&choice);
-            repeats += repeated(part).iter().filter(|call| text(call, "id").is_some_and(is_known)).count();
+            repeats +=
+                repeated_calls(part).iter().filter(|call| text(call, "id").is_some_and(is_known)).count();
         }
         self.has_repeats |= repeats > 0;
         holds_only(&tree, taken.pieces.len() + repeats)?;
@@ -325,9 +326,9 @@ impl Dialect for Chat {
             let delta = part.member("delta").unwrap_or(&none);
             let count = calls(delta).len() + usize::from(legacy(delta).is_some());
             let places: Vec<u64> = keys.by_ref().take(count).map(|(_, place)| *place).collect();
-            let refused = refused(rulings, choice);
+            let refused = refusal_texts(rulings, choice);
             let is_odd = places.iter().any(|place| self.ambiguous.contains(&(choice, *place)));
-            let has_repeats = !repeated(part).is_empty();
+            let has_repeats = !repeated_calls(part).is_empty();
             if refused.is_empty() && !is_odd && !has_repeats {
                 parts.push(part.to_compact());
                 continue;
@@ -336,7 +337,7 @@ impl Dialect for Chat {
             let mut changes = Vec::new();
             let instead = |key: Key, piece: &Json<'_>| {
                 let (call, _) = rulings.get(&key).filter(|_| self.ambiguous.contains(&key))?;
-                Some(self.written.insert(key).then(|| judged(piece, call, rank(rulings, key))))
+                Some(self.written.insert(key).then(|| judged_call(piece, call, rank(rulings, key))))
             };
             let stripped = part.member("delta").map(|delta| strip(delta, choice, &places, rulings, instead));
             let told = self.told.entry(choice).or_default();
@@ -346,28 +347,31 @@ impl Dialect for Chat {
                 *told = refused.len();
                 let said =
                     format!(r#"[{{"index":{choice},"delta":{{"content":{said}}},"finish_reason":null}}]"#);
-                let chunk = with(&tree, &[("choices", Some(said)), ("usage", None)]);
-                out.extend(spelled(event, &chunk));
+                let chunk = with_members(&tree, &[("choices", Some(said)), ("usage", None)]);
+                out.extend(event_text(event, &chunk));
             }
             if end(part) {
                 changes.extend(ending(part, choice, rulings).map(|word| ("finish_reason", Some(word))));
             }
             changes.extend(stripped.map(|delta| ("delta", Some(delta))));
             changes.extend(has_repeats.then_some(("message", None)));
-            parts.push(with(part, &changes));
+            parts.push(with_members(part, &changes));
         }
         if changed {
-            out.extend(spelled(event, &with(&tree, &[("choices", Some(format!("[{}]", parts.join(","))))])));
+            out.extend(event_text(
+                event,
+                &with_members(&tree, &[("choices", Some(format!("[{}]", parts.join(","))))]),
+            ));
         }
         Ok(changed)
     }
 
-    fn released(&mut self, frame: &Frame, _at: &EventTarget) -> Result<(), LlmError> {
+    fn note_sent(&mut self, frame: &Frame, _at: &EventTarget) -> Result<(), LlmError> {
         let Some(data) = frame.data.as_deref().filter(|data| data.trim() != DONE) else { return Ok(()) };
         let tree = parse(data)?;
         self.known.extend(choices(&tree).map(|(choice, _)| choice));
         if self.frame.is_none() {
-            self.frame = Some(with(&tree, &[("choices", Some("[]".to_owned())), ("usage", None)]));
+            self.frame = Some(with_members(&tree, &[("choices", Some("[]".to_owned())), ("usage", None)]));
         }
         Ok(())
     }
@@ -388,10 +392,10 @@ impl Dialect for Chat {
                 quoted(replacement)
             );
             let end = format!(r#"[{{"index":{choice},"delta":{{}},"finish_reason":"stop"}}]"#);
-            out.extend(spelled(None, &with(&tree, &[("choices", Some(said))])));
-            out.extend(spelled(None, &with(&tree, &[("choices", Some(end))])));
+            out.extend(event_text(None, &with_members(&tree, &[("choices", Some(said))])));
+            out.extend(event_text(None, &with_members(&tree, &[("choices", Some(end))])));
         }
-        out.extend(spelled(None, DONE));
+        out.extend(event_text(None, DONE));
     }
 }
 
@@ -401,7 +405,7 @@ pub(super) struct Completion;
 impl WholeAnswer for Completion {
     fn read(&self, tree: &Json<'_>) -> Result<AnswerContent, LlmError> {
         let (mut found, mut said) = (Vec::new(), Vec::new());
-        for (choice, part) in counted(tree) {
+        for (choice, part) in numbered_choices(tree) {
             let Some(message) = part.member("message") else { continue };
             said.extend(texts(choice, message).into_iter().map(|(_, said)| said));
             let listed =
@@ -415,10 +419,10 @@ impl WholeAnswer for Completion {
         Ok((found, said))
     }
 
-    fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
+    fn without_refused_calls(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
         let mut parts = Vec::new();
-        for (choice, part) in counted(tree) {
-            let refused = refused(rulings, choice).join("\n");
+        for (choice, part) in numbered_choices(tree) {
+            let refused = refusal_texts(rulings, choice).join("\n");
             let Some(message) = part.member("message").filter(|_| !refused.is_empty()) else {
                 parts.push(part.to_compact());
                 continue;
@@ -430,19 +434,19 @@ impl WholeAnswer for Completion {
                 None => refused,
             };
             let stripped = parse(&stripped)?;
-            let message = with(&stripped, &[("content", Some(quoted(&content)))]);
+            let message = with_members(&stripped, &[("content", Some(quoted(&content)))]);
             let mut changes = vec![("message", Some(message))];
             changes.extend(ending(part, choice, rulings).map(|word| ("finish_reason", Some(word))));
-            parts.push(with(part, &changes));
+            parts.push(with_members(part, &changes));
         }
-        Ok(with(tree, &[("choices", Some(format!("[{}]", parts.join(","))))]))
+        Ok(with_members(tree, &[("choices", Some(format!("[{}]", parts.join(","))))]))
     }
 
-    fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {
+    fn with_replacement(&self, tree: &Json<'_>, replacement: &str) -> String {
         let message = format!(r#"{{"role":"assistant","content":{}}}"#, quoted(replacement));
-        let parts: Vec<String> = counted(tree)
+        let parts: Vec<String> = numbered_choices(tree)
             .map(|(_, part)| {
-                with(
+                with_members(
                     part,
                     &[
                         ("message", Some(message.clone())),
@@ -452,6 +456,6 @@ impl WholeAnswer for Completion {
                 )
             })
             .collect();
-        with(tree, &[("choices", Some(format!("[{}]", parts.join(","))))])
+        with_members(tree, &[("choices", Some(format!("[{}]", parts.join(","))))])
     }
 }

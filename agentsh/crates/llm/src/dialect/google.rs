@@ -2,12 +2,12 @@
 //! (Gemini CLI with a login) wraps requests and answers in an envelope.
 
 use super::{
-    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, holds_only, opened,
-    parse, quoted, text, with, with_opened,
+    AnswerContent, Dialect, EventContent, EventTarget, Key, Piece, Rulings, WholeAnswer, holds_only,
+    open_envelope, parse, quoted, text, with_members, with_opened,
 };
 use crate::engine::Ruling;
 use crate::json::Json;
-use crate::sse::{Frame, spelled};
+use crate::sse::{Frame, event_text};
 use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
@@ -22,7 +22,11 @@ const ENVELOPE: &str = "response";
 
 /// The answer with other candidates, in its envelope.
 fn with_candidates(tree: &Json<'_>, candidates: String) -> String {
-    with_opened(tree, ENVELOPE, with(opened(tree, ENVELOPE), &[("candidates", Some(candidates))]))
+    with_opened(
+        tree,
+        ENVELOPE,
+        with_members(open_envelope(tree, ENVELOPE), &[("candidates", Some(candidates))]),
+    )
 }
 
 /// Without the namespace of Gemini's own, which many clients take off.
@@ -31,13 +35,13 @@ fn own_name(name: &str) -> &str {
 }
 
 /// A member in one of two spellings; an empty one is no call, and counts for none at another place.
-fn filled<'a, 'b>(part: &'b Json<'a>, names: [&str; 2]) -> Option<&'b Json<'a>> {
+fn non_empty_member<'a, 'b>(part: &'b Json<'a>, names: [&str; 2]) -> Option<&'b Json<'a>> {
     names.iter().filter_map(|name| part.member(name)).find(|member| member.as_object() != Some(&[]))
 }
 
 /// Calls at the agent, and what ran at the provider.
 fn call(part: &Json<'_>) -> Option<Call> {
-    if let Some(called) = filled(part, ["functionCall", "function_call"]) {
+    if let Some(called) = non_empty_member(part, ["functionCall", "function_call"]) {
         return Some(Call {
             id: text(called, "id").unwrap_or_default(),
             namespace: None,
@@ -46,7 +50,7 @@ fn call(part: &Json<'_>) -> Option<Call> {
             at_provider: false,
         });
     }
-    let code = filled(part, ["executableCode", "executable_code"])?;
+    let code = non_empty_member(part, ["executableCode", "executable_code"])?;
     Some(Call {
         id: String::new(),
         namespace: None,
@@ -57,7 +61,7 @@ fn call(part: &Json<'_>) -> Option<Call> {
 }
 
 fn candidates<'a, 'b>(tree: &'b Json<'a>) -> impl Iterator<Item = (u64, &'b [Json<'a>])> {
-    let all = opened(tree, ENVELOPE).member("candidates").and_then(Json::as_array).unwrap_or_default();
+    let all = open_envelope(tree, ENVELOPE).member("candidates").and_then(Json::as_array).unwrap_or_default();
     (0..).zip(all).map(|(place, candidate)| {
         let place = super::number(candidate, "index").unwrap_or(place);
         (place, parts(candidate))
@@ -77,7 +81,7 @@ fn channel(candidate: u64, part: &Json<'_>) -> (u64, u8) {
 }
 
 /// An equal call has the same ruling everywhere.
-fn refused(part: &Json<'_>, rulings: &Rulings) -> Option<String> {
+fn refusal_text(part: &Json<'_>, rulings: &Rulings) -> Option<String> {
     let wanted = call(part)?;
     rulings.values().find_map(|(known, ruling)| match ruling {
         Ruling::Block(why) if *known == wanted => Some(refusal(&known.name, why)),
@@ -87,13 +91,13 @@ fn refused(part: &Json<'_>, rulings: &Rulings) -> Option<String> {
 
 /// An object without refused calls. None: none was refused.
 fn without_refused(tree: &Json<'_>, rulings: &Rulings) -> Option<String> {
-    let all = opened(tree, ENVELOPE).member("candidates").and_then(Json::as_array)?;
+    let all = open_envelope(tree, ENVELOPE).member("candidates").and_then(Json::as_array)?;
     let mut changed = false;
     let candidates: Vec<String> = all
         .iter()
         .map(|candidate| {
             let Some(content) = candidate.member("content") else { return candidate.to_compact() };
-            let parts = parts(candidate).iter().map(|part| match refused(part, rulings) {
+            let parts = parts(candidate).iter().map(|part| match refusal_text(part, rulings) {
                 Some(said) => {
                     changed = true;
                     format!(r#"{{"text":{}}}"#, quoted(&said))
@@ -104,13 +108,13 @@ fn without_refused(tree: &Json<'_>, rulings: &Rulings) -> Option<String> {
             if content.member("parts").is_none() {
                 return candidate.to_compact();
             }
-            with(candidate, &[("content", Some(with(content, &[("parts", Some(parts))])))])
+            with_members(candidate, &[("content", Some(with_members(content, &[("parts", Some(parts))])))])
         })
         .collect();
     changed.then(|| with_candidates(tree, format!("[{}]", candidates.join(","))))
 }
 
-fn replacing(replacement: &str) -> String {
+fn replacement_part(replacement: &str) -> String {
     let said = quoted(replacement);
     format!(
         r#"[{{"content":{{"parts":[{{"text":{said}}}],"role":"model"}},"finishReason":"STOP","index":0}}]"#
@@ -125,7 +129,7 @@ impl Dialect for Google {
         }
         let mut taken = EventContent { usage: Usage::of(&tree), ..EventContent::default() };
         self.events += 1;
-        self.has_envelope = !std::ptr::eq(opened(&tree, ENVELOPE), &raw const tree);
+        self.has_envelope = !std::ptr::eq(open_envelope(&tree, ENVELOPE), &raw const tree);
         let mut place = 0;
         for (candidate, parts) in candidates(&tree) {
             for part in parts {
@@ -159,11 +163,11 @@ impl Dialect for Google {
     ) -> Result<bool, LlmError> {
         let (event, data) = (frame.event.as_str(), frame.data.as_deref().unwrap_or_default());
         let Some(left) = without_refused(&parse(data)?, rulings) else { return Ok(false) };
-        out.extend(spelled((!event.is_empty()).then_some(event), &left));
+        out.extend(event_text((!event.is_empty()).then_some(event), &left));
         Ok(true)
     }
 
-    fn released(&mut self, _frame: &Frame, _at: &EventTarget) -> Result<(), LlmError> {
+    fn note_sent(&mut self, _frame: &Frame, _at: &EventTarget) -> Result<(), LlmError> {
         Ok(())
     }
 
@@ -174,9 +178,9 @@ impl Dialect for Google {
             usage.output,
             usage.input.saturating_add(usage.output)
         );
-        let said = format!(r#"{{"candidates":{},"usageMetadata":{counted}}}"#, replacing(replacement));
+        let said = format!(r#"{{"candidates":{},"usageMetadata":{counted}}}"#, replacement_part(replacement));
         let said = if self.has_envelope { format!(r#"{{"{ENVELOPE}":{said}}}"#) } else { said };
-        out.extend(spelled(None, &said));
+        out.extend(event_text(None, &said));
     }
 }
 
@@ -206,7 +210,7 @@ impl WholeAnswer for Generated {
         Ok((calls, texts.into_values().collect()))
     }
 
-    fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
+    fn without_refused_calls(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
         let one = |tree: &Json<'_>| without_refused(tree, rulings).unwrap_or_else(|| tree.to_compact());
         Ok(match tree.as_array() {
             Some(list) => format!("[{}]", list.iter().map(one).collect::<Vec<_>>().join(",")),
@@ -214,10 +218,10 @@ impl WholeAnswer for Generated {
         })
     }
 
-    fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {
+    fn with_replacement(&self, tree: &Json<'_>, replacement: &str) -> String {
         match tree.as_array() {
-            Some(_) => format!(r#"[{{"candidates":{}}}]"#, replacing(replacement)),
-            None => with_candidates(tree, replacing(replacement)),
+            Some(_) => format!(r#"[{{"candidates":{}}}]"#, replacement_part(replacement)),
+            None => with_candidates(tree, replacement_part(replacement)),
         }
     }
 }

@@ -83,7 +83,7 @@ pub(crate) trait Dialect {
         false
     }
     /// The event was sent to the agent.
-    fn released(&mut self, frame: &Frame, at: &EventTarget) -> Result<(), LlmError>;
+    fn note_sent(&mut self, frame: &Frame, at: &EventTarget) -> Result<(), LlmError>;
     /// Ends the message correctly, with this text and the tokens so far.
     fn leak(&mut self, replacement: &str, usage: Usage, out: &mut Vec<u8>);
 }
@@ -104,11 +104,11 @@ pub(crate) type AnswerContent = (Vec<(Key, Call)>, Vec<String>);
 pub(crate) trait WholeAnswer {
     /// Every call, and every text per channel.
     fn read(&self, tree: &Json<'_>) -> Result<AnswerContent, LlmError>;
-    fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError>;
-    fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String;
+    fn without_refused_calls(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError>;
+    fn with_replacement(&self, tree: &Json<'_>, replacement: &str) -> String;
 }
 
-pub(crate) fn whole(provider: Provider) -> &'static dyn WholeAnswer {
+pub(crate) fn whole_answer(provider: Provider) -> &'static dyn WholeAnswer {
     match provider {
         Provider::Anthropic => &anthropic::Message,
         Provider::OpenAiChat => &chat::Completion,
@@ -149,11 +149,11 @@ pub(crate) fn is_cut(tree: &Json<'_>) -> bool {
 
 /// A quoted JSON string.
 pub(crate) fn quoted(text: &str) -> String {
-    format!("\"{}\"", json::spell(text))
+    format!("\"{}\"", json::escape_text(text))
 }
 
 /// The object with members changed, added at the end, or (None) removed.
-pub(crate) fn with(object: &Json<'_>, changes: &[(&str, Option<String>)]) -> String {
+pub(crate) fn with_members(object: &Json<'_>, changes: &[(&str, Option<String>)]) -> String {
     let mut members = Vec::new();
     for (raw, value) in object.as_object().unwrap_or_default() {
         let name = json::unescape(raw);
@@ -172,14 +172,14 @@ pub(crate) fn with(object: &Json<'_>, changes: &[(&str, Option<String>)]) -> Str
 }
 
 /// The content of an envelope's member, or the object itself. Google's Code Assist has envelopes.
-pub(crate) fn opened<'a, 'b>(object: &'b Json<'a>, envelope: &str) -> &'b Json<'a> {
+pub(crate) fn open_envelope<'a, 'b>(object: &'b Json<'a>, envelope: &str) -> &'b Json<'a> {
     object.member(envelope).filter(|inner| is_object(inner)).unwrap_or(object)
 }
 
-/// The object with other content for [`opened`], in its envelope.
+/// The object with other content for [`open_envelope`], in its envelope.
 pub(crate) fn with_opened(object: &Json<'_>, envelope: &str, written: String) -> String {
-    let is_in_envelope = !std::ptr::eq(opened(object, envelope), object);
-    if is_in_envelope { with(object, &[(envelope, Some(written))]) } else { written }
+    let is_in_envelope = !std::ptr::eq(open_envelope(object, envelope), object);
+    if is_in_envelope { with_members(object, &[(envelope, Some(written))]) } else { written }
 }
 
 /// Members with arguments or tool descriptions, in which no client looks for calls.

@@ -2,7 +2,7 @@
 
 use super::{
     AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, parse,
-    quoted, reason, text, with,
+    quoted, reason, text, with_members,
 };
 use crate::json::Json;
 use crate::sse::Frame;
@@ -56,20 +56,20 @@ fn without_refused(tree: &Json<'_>, line: u64, rulings: &Rulings) -> Option<Stri
         return None;
     }
     let list = (!kept.is_empty()).then(|| format!("[{}]", kept.join(",")));
-    let message = with(message, &[("content", Some(quoted(&said.join("\n")))), ("tool_calls", list)]);
-    Some(with(tree, &[("message", Some(message))]))
+    let message = with_members(message, &[("content", Some(quoted(&said.join("\n")))), ("tool_calls", list)]);
+    Some(with_members(tree, &[("message", Some(message))]))
 }
 
-fn replaced(tree: &Json<'_>, replacement: &str) -> String {
+fn with_replacement(tree: &Json<'_>, replacement: &str) -> String {
     let said = Some(quoted(replacement));
     let changes = match tree.member("message") {
         Some(message) => {
             let changes = [("content", said), ("thinking", None), ("tool_calls", None)];
-            [("message", Some(with(message, &changes))), ("thinking", None)]
+            [("message", Some(with_members(message, &changes))), ("thinking", None)]
         }
         None => [("response", said), ("thinking", None)],
     };
-    with(tree, &changes)
+    with_members(tree, &changes)
 }
 
 impl Dialect for Ollama {
@@ -115,7 +115,7 @@ impl Dialect for Ollama {
         Ok(true)
     }
 
-    fn released(&mut self, _frame: &Frame, _at: &EventTarget) -> Result<(), LlmError> {
+    fn note_sent(&mut self, _frame: &Frame, _at: &EventTarget) -> Result<(), LlmError> {
         Ok(())
     }
 
@@ -127,9 +127,9 @@ impl Dialect for Ollama {
             ("prompt_eval_count", Some(usage.input.to_string())),
             ("eval_count", Some(usage.output.to_string())),
         ];
-        let last = with(&first, &counts);
+        let last = with_members(&first, &counts);
         let Ok(last) = parse(&last) else { return };
-        out.extend_from_slice(replaced(&last, replacement).as_bytes());
+        out.extend_from_slice(with_replacement(&last, replacement).as_bytes());
         out.push(b'\n');
     }
 }
@@ -143,11 +143,11 @@ impl WholeAnswer for Reply {
         Ok((found.collect(), texts(tree).into_iter().flatten().collect()))
     }
 
-    fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
+    fn without_refused_calls(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
         Ok(without_refused(tree, 0, rulings).unwrap_or_else(|| tree.to_compact()))
     }
 
-    fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {
-        replaced(tree, replacement)
+    fn with_replacement(&self, tree: &Json<'_>, replacement: &str) -> String {
+        with_replacement(tree, replacement)
     }
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     AnswerContent, Dialect, EventContent, EventTarget, Piece, Rulings, WholeAnswer, holds_only, is_cut,
-    number, parse, quoted, reason, text, with,
+    number, parse, quoted, reason, text, with_members,
 };
 use crate::engine::Ruling;
 use crate::json::Json;
-use crate::sse::{Frame, spelled};
+use crate::sse::{Frame, event_text};
 use crate::usage::Usage;
 use crate::{Call, LlmError, refusal};
 
@@ -130,7 +130,7 @@ impl StartedMessage {
         ];
         let begun = usize::from(self.item.is_some()) + usize::from(self.part.is_some());
         for (name, members) in events.into_iter().skip(begun) {
-            out.extend(spelled(Some(name), &format!(r#"{{"type":"{name}"{sequence},{members}}}"#)));
+            out.extend(event_text(Some(name), &format!(r#"{{"type":"{name}"{sequence},{members}}}"#)));
         }
     }
 }
@@ -147,7 +147,7 @@ fn without_refused(response: &Json<'_>, rulings: &Rulings) -> String {
             _ => item.to_compact(),
         }
     });
-    with(response, &[("output", Some(format!("[{}]", items.collect::<Vec<_>>().join(","))))])
+    with_members(response, &[("output", Some(format!("[{}]", items.collect::<Vec<_>>().join(","))))])
 }
 
 impl Dialect for Responses {
@@ -161,7 +161,7 @@ impl Dialect for Responses {
         taken.usage = Usage::of(&tree);
         taken.is_cut = is_cut(&tree);
         let kind = text(&tree, "type").unwrap_or_else(|| event.to_owned());
-        let place = self.place(&tree);
+        let place = self.item_index(&tree);
         taken.at.block = place;
         let key = place.filter(|place| self.calls.contains_key(place)).map(|place| (place, 0));
         match kind.as_str() {
@@ -194,7 +194,7 @@ impl Dialect for Responses {
                         taken.complete.push((place, 0));
                     }
                 } else if kind.ends_with("done") {
-                    taken.texts.extend(self.unheard(place, item));
+                    taken.texts.extend(self.missing_texts(place, item));
                 }
             }
             "response.output_text.delta" | "response.refusal.delta" => {
@@ -254,7 +254,7 @@ impl Dialect for Responses {
         let kind = text(&tree, "type").unwrap_or_else(|| event.to_owned());
         if let Some(response) = tree.member("response").filter(|_| FINAL_EVENTS.contains(&kind.as_str())) {
             let response = ("response", Some(without_refused(response, rulings)));
-            out.extend(spelled(Some(&kind), &with(&tree, &[response])));
+            out.extend(event_text(Some(&kind), &with_members(&tree, &[response])));
             return Ok(true);
         }
         let Some(place) = at.block else { return Ok(false) };
@@ -268,11 +268,14 @@ impl Dialect for Responses {
         if number(&tree, "output_index") == Some(place) {
             return Ok(false);
         }
-        out.extend(spelled(Some(&kind), &with(&tree, &[("output_index", Some(place.to_string()))])));
+        out.extend(event_text(
+            Some(&kind),
+            &with_members(&tree, &[("output_index", Some(place.to_string()))]),
+        ));
         Ok(true)
     }
 
-    fn released(&mut self, frame: &Frame, at: &EventTarget) -> Result<(), LlmError> {
+    fn note_sent(&mut self, frame: &Frame, at: &EventTarget) -> Result<(), LlmError> {
         let Some(data) = frame.data.as_deref().filter(|data| data.trim() != "[DONE]") else { return Ok(()) };
         let tree = parse(data)?;
         if self.response.is_none() {
@@ -312,15 +315,15 @@ impl Dialect for Responses {
             let Ok(item) = parse(&open.item) else { continue };
             if text(&item, "type").as_deref() == Some("message") && own.is_none() {
                 let content = ("content", Some(format!("[{}]", part(replacement))));
-                let item = with(&item, &[("status", Some(quoted("completed"))), content]);
+                let item = with_members(&item, &[("status", Some(quoted("completed"))), content]);
                 let id = parse(&item).ok().and_then(|item| text(&item, "id")).unwrap_or_default();
                 own = Some(StartedMessage { place, id, item: Some(item), part: open.part });
                 continue;
             }
-            let item = with(&item, &[("status", Some(quoted("incomplete")))]);
+            let item = with_members(&item, &[("status", Some(quoted("incomplete")))]);
             let done = "response.output_item.done";
             let data = format!(r#"{{"type":"{done}","output_index":{place},"item":{item}}}"#);
-            out.extend(spelled(Some(done), &data));
+            out.extend(event_text(Some(done), &data));
             output.push(item);
         }
         let place = self.items;
@@ -338,15 +341,16 @@ impl Dialect for Responses {
             .unwrap_or_else(|| r#"{"id":"resp_withheld","object":"response"}"#.to_owned());
         let Ok(tree) = parse(&response) else { return };
         let output = format!("[{}]", output.join(","));
-        let response = with(&tree, &[("status", Some(quoted("completed"))), ("output", Some(output))]);
+        let response =
+            with_members(&tree, &[("status", Some(quoted("completed"))), ("output", Some(output))]);
         let last = format!(r#"{{"type":"response.completed","response":{response}}}"#);
-        out.extend(spelled(Some("response.completed"), &last));
+        out.extend(event_text(Some("response.completed"), &last));
     }
 }
 
 impl Responses {
     /// The item that an event is about. Without an index it is the one with its id, or a new one.
-    fn place(&mut self, tree: &Json<'_>) -> Option<u64> {
+    fn item_index(&mut self, tree: &Json<'_>) -> Option<u64> {
         let item = tree.member("item");
         let id = item.map_or_else(|| text(tree, "item_id"), |item| text(item, "id"));
         let id = id.filter(|id| !id.is_empty());
@@ -360,7 +364,7 @@ impl Responses {
     }
 
     /// An item's text that did not arrive in pieces.
-    fn unheard(&mut self, place: u64, item: &Json<'_>) -> Vec<((u64, u8), String)> {
+    fn missing_texts(&mut self, place: u64, item: &Json<'_>) -> Vec<((u64, u8), String)> {
         if !self.heard.insert(place) {
             return Vec::new();
         }
@@ -374,7 +378,7 @@ impl Responses {
         let items = response.and_then(|response| response.member("output")).and_then(Json::as_array);
         for (place, item) in (0..).zip(items.unwrap_or_default()) {
             let Some(Call { id, namespace, name, arguments, at_provider }) = call(item) else {
-                taken.texts.extend(self.unheard(place, item));
+                taken.texts.extend(self.missing_texts(place, item));
                 continue;
             };
             // Clients may use this one, so it is judged as well.
@@ -421,12 +425,12 @@ impl WholeAnswer for Response {
         Ok((found, vec![said, thought]))
     }
 
-    fn without(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
+    fn without_refused_calls(&self, tree: &Json<'_>, rulings: &Rulings) -> Result<String, LlmError> {
         Ok(without_refused(tree, rulings))
     }
 
-    fn replaced(&self, tree: &Json<'_>, replacement: &str) -> String {
+    fn with_replacement(&self, tree: &Json<'_>, replacement: &str) -> String {
         let output = format!("[{}]", message(0, replacement, "completed"));
-        with(tree, &[("output", Some(output)), ("output_text", None)])
+        with_members(tree, &[("output", Some(output)), ("output_text", None)])
     }
 }

@@ -108,7 +108,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                     None => self.deliver(server, bytes, &tree, id, method).await,
                     Some((path, name)) => {
                         let mut tree: Json<'_> = tree;
-                        if let Some(place) = at(&mut tree, path) {
+                        if let Some(place) = value_at(&mut tree, path) {
                             *place = Json::String(&name);
                         }
                         self.deliver(server, bytes, &tree, id, method).await;
@@ -195,7 +195,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                 None => self.deliver(server, bytes, &tree, id.clone(), method).await,
                 Some(cursor) => {
                     let mut tree: Json<'_> = tree.clone();
-                    if let Some(place) = at(&mut tree, &["params", "cursor"]) {
+                    if let Some(place) = value_at(&mut tree, &["params", "cursor"]) {
                         *place = Json::String(cursor);
                     }
                     self.deliver(server, bytes, &tree, id.clone(), method).await;
@@ -207,7 +207,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     /// Passes a request to a server's connection, which judges it.
     async fn deliver(&mut self, server: usize, bytes: usize, tree: &Json<'_>, id: Id, method: &str) {
         let Some(host) = self.hosts.get_mut(server) else { return };
-        let mut seat = self.board.seat(server);
+        let mut seat = self.board.client_of_server(server);
         let parked = self.parked.get(server).map_or(0, |lines| lines.iter().map(Vec::len).sum());
         let Connection { to_server, held, audits, .. } = &host.connection;
         if to_server.waiting() + held.len() + audits.bytes() + parked > MAX_BACKLOG {
@@ -286,7 +286,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
                 };
                 let Ok(token) = json::read(spelled.as_bytes()) else { return };
                 let mut tree: Json<'_> = tree;
-                if let Some(place) = at(&mut tree, &["params", "progressToken"]) {
+                if let Some(place) = value_at(&mut tree, &["params", "progressToken"]) {
                     *place = token;
                 }
                 self.notify(server, bytes, &tree, method).await;
@@ -301,7 +301,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
 
     async fn notify(&mut self, server: usize, bytes: usize, tree: &Json<'_>, method: &str) {
         let Some(host) = self.hosts.get_mut(server) else { return };
-        let mut seat = self.board.seat(server);
+        let mut seat = self.board.client_of_server(server);
         host.connection.client_notification(&mut seat, bytes, tree, method, tree.member("params")).await;
     }
 
@@ -328,7 +328,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         }
         let Some(host) = self.hosts.get_mut(server) else { return };
         host.connection
-            .client_response(&mut self.board.seat(server), bytes, &tree, Some(asked.clone()))
+            .client_response(&mut self.board.client_of_server(server), bytes, &tree, Some(asked.clone()))
             .await;
     }
 
@@ -412,6 +412,6 @@ pub(crate) fn rejected(reason: &str, detail: &str, bytes: u64) -> Event {
 }
 
 /// The value at a path of member names.
-fn at<'t, 'a>(tree: &'t mut Json<'a>, path: &[&str]) -> Option<&'t mut Json<'a>> {
+fn value_at<'t, 'a>(tree: &'t mut Json<'a>, path: &[&str]) -> Option<&'t mut Json<'a>> {
     path.iter().try_fold(tree, |value, name| value.member_mut(name))
 }

@@ -99,10 +99,10 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
                 let Connection { from_client, listing, .. } = &mut host.connection;
                 let is_awaited = |key: &Key| listing.is_own(key) && !listing.is_idle();
                 from_client.cancel_unless(|key| board.servers_of(key).contains(&server) || is_awaited(key));
-                host.end_input(&mut aggregate.board.seat(server)).await;
+                host.end_input(&mut aggregate.board.client_of_server(server)).await;
             }
         }
-        aggregate.turn().await;
+        aggregate.process_ready().await;
         let is_behind = aggregate.board.to_client.is_idle() && !guard.borrow_mut().catch_up();
         if aggregate.is_finished() {
             caught_up(&guard).await;
@@ -129,7 +129,7 @@ pub async fn serve<R: Recorder + Clone, U: Upstream + 'static>(
             }
             Event::Server(server, woke) => {
                 if let Some(host) = hosts.get_mut(server) {
-                    host.on_woke(&mut board.seat(server), woke).await;
+                    host.on_woke(&mut board.client_of_server(server), woke).await;
                 }
             }
         }
@@ -185,15 +185,15 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
     }
 
     /// Does everything that needs no waiting.
-    async fn turn(&mut self) {
+    async fn process_ready(&mut self) {
         for (server, host) in self.hosts.iter_mut().enumerate() {
-            host.take_server_lines(&mut self.board.seat(server)).await;
+            host.take_server_lines(&mut self.board.client_of_server(server)).await;
             if !host.is_dying()
                 && let Some(parked) = self.parked.get_mut(server)
             {
                 for line in std::mem::take(parked) {
                     let frame = super::framing::Frame::Line(&line);
-                    host.connection.on_client_frame(&mut self.board.seat(server), frame).await;
+                    host.connection.on_client_frame(&mut self.board.client_of_server(server), frame).await;
                 }
             }
         }
@@ -201,7 +201,7 @@ impl<R: Recorder + Clone, U: Upstream + 'static> Aggregate<R, U> {
         let given_up = self.board.expire(Instant::now());
         self.cancel(given_up).await;
         self.try_next().await;
-        self.hosts.iter_mut().for_each(ServerSession::settle);
+        self.hosts.iter_mut().for_each(ServerSession::start_or_finish);
         for event in self.board.events.drain(..) {
             self.record.record(event);
         }

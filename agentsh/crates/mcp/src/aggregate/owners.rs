@@ -84,14 +84,16 @@ impl Owners {
 
     /// Servers with a template that matches, in order.
     pub fn of_template(&self, uri: &str) -> BTreeSet<usize> {
-        let fitting =
-            self.templates.iter().filter(|(_, template)| template.as_ref() == uri || fits(template, uri));
+        let fitting = self
+            .templates
+            .iter()
+            .filter(|(_, template)| template.as_ref() == uri || matches_template(template, uri));
         fitting.map(|(server, _)| *server).collect()
     }
 }
 
 /// Whether a URI matches a template: its fixed parts occur in order, anchored at both ends.
-fn fits(template: &str, uri: &str) -> bool {
+fn matches_template(template: &str, uri: &str) -> bool {
     let mut parts = template.split('{').map(|part| part.split_once('}').map_or(part, |(_, fixed)| fixed));
     let Some(mut rest) = parts.next().and_then(|first| uri.strip_prefix(first)) else { return false };
     let Some(mut last) = parts.next() else { return rest.is_empty() };
@@ -120,7 +122,7 @@ mod tests {
             ("{+all}", "anything", true),
             ("x:{broken", "x:y", false),
         ] {
-            assert_eq!(fits(template, uri), expected, "{template} {uri}");
+            assert_eq!(matches_template(template, uri), expected, "{template} {uri}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::json::{Json, spell, unescape};
+use crate::json::{Json, escape_text, unescape};
 
 use super::in_flight::{GatheredRequest, InFlight};
 use super::merge::List;
@@ -83,7 +83,7 @@ fn by_name(board: &InFlight, name: Option<&Json<'_>>, path: &'static [&'static s
     if let Some((server, rest)) = names::split(&board.ids, &shown) {
         // As spelled, unless the prefix has an unusual spelling.
         let spelled = raw.get(raw.len().saturating_sub(rest.len())..).filter(|tail| *tail == rest);
-        let exact = spelled.map_or_else(|| spell(rest), str::to_owned);
+        let exact = spelled.map_or_else(|| escape_text(rest), str::to_owned);
         let prefix = format!("{}{}", board.ids.get(server).map_or("", String::as_str), names::SEPARATOR);
         let exact = raw.strip_prefix(prefix.as_str()).map_or(exact, str::to_owned);
         return Route::One { server, name: Some((path, exact)) };

@@ -14,7 +14,7 @@ pub struct ServerClient<'b> {
 }
 
 impl InFlight {
-    pub fn seat(&mut self, server: usize) -> ServerClient<'_> {
+    pub fn client_of_server(&mut self, server: usize) -> ServerClient<'_> {
         ServerClient { board: self, server }
     }
 }

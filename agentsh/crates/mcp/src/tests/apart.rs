@@ -16,7 +16,7 @@ struct Slow {
 }
 
 impl Precompute for Slow {
-    fn look(&self, subject: &Subject<'_>, _: &mut Report) {
+    fn inspect(&self, subject: &Subject<'_>, _: &mut Report) {
         if subject.matter.value().is_some_and(|value| value.length() > 8000) {
             self.begun.send(()).unwrap();
             self.go_on.lock().unwrap().recv().unwrap();
@@ -94,7 +94,7 @@ fn judgement_that_panics_on_another_thread_is_repeated() {
     struct OnlyHere(std::thread::ThreadId);
 
     impl Precompute for OnlyHere {
-        fn look(&self, _: &Subject<'_>, _: &mut Report) {
+        fn inspect(&self, _: &Subject<'_>, _: &mut Report) {
             if std::thread::current().id() != self.0 {
                 std::panic::resume_unwind(Box::new(()));
             }

@@ -31,7 +31,7 @@ pub fn load(bytes: &[u8]) -> Result<LoadedPrograms, EbpfError> {
     let types = load_types(&mut object)?;
     let descriptions = std::mem::take(&mut object.maps);
     let maps = make_maps(&descriptions, &types)?;
-    relocate(&mut object, &descriptions, &maps)?;
+    relocate_maps(&mut object, &descriptions, &maps)?;
     Ok(LoadedPrograms { maps, programs: load_programs(&object)? })
 }
 
@@ -115,7 +115,7 @@ fn make_maps<'a>(
     descriptions.into_iter().map(make).collect()
 }
 
-fn relocate<'a>(
+fn relocate_maps<'a>(
     object: &mut Object,
     descriptions: impl IntoIterator<Item = (&'a String, &'a Map)>,
     maps: &BTreeMap<String, MapData>,

@@ -77,7 +77,7 @@ impl Loaded {
     /// # Errors
     /// Without CAP_BPF and CAP_NET_ADMIN in the initial user namespace, or when the kernel refuses.
     pub fn load() -> Result<Self, EbpfError> {
-        permitted()?;
+        check_permission()?;
         let load::LoadedPrograms { mut maps, programs } = load::load(object::BYTES)?;
         #[cfg(feature = "ebpf-log")]
         log::follow(&programs)?;
@@ -155,7 +155,7 @@ impl Loaded {
 
     /// Like [`Self::origin`], only the destination.
     #[must_use]
-    pub fn original(&self, cgroup: u64, peer: SocketAddr) -> Option<SocketAddr> {
+    pub fn original_destination(&self, cgroup: u64, peer: SocketAddr) -> Option<SocketAddr> {
         self.origin(cgroup, peer).map(|origin| origin.destination)
     }
 
@@ -181,7 +181,7 @@ impl Loaded {
 
     /// Lost events. What they reported was refused anyway.
     #[must_use]
-    pub fn lost(&self) -> u64 {
+    pub fn lost_events(&self) -> u64 {
         self.counters().lost
     }
 
@@ -237,7 +237,7 @@ impl Drop for Attached {
 ///
 /// # Errors
 /// The missing capabilities.
-pub fn permitted() -> Result<(), EbpfError> {
+pub fn check_permission() -> Result<(), EbpfError> {
     let effective = caps::read(None, CapSet::Effective).unwrap_or_default();
     let lacks = |one: &Capability| !effective.contains(one);
     match [Capability::CAP_BPF, Capability::CAP_NET_ADMIN].into_iter().filter(lacks).collect::<Vec<_>>()[..] {

@@ -94,7 +94,7 @@ impl World {
         let relay = if place.ip().to_canonical().is_ipv4() { &self.relay_v4 } else { &self.relay_v6 };
         let (mut server, peer) = relay.accept().unwrap();
         let origin = self.loaded.origin(self.cgroup, peer).unwrap();
-        assert_eq!(self.loaded.original(self.cgroup, peer), None, "an origin is taken once");
+        assert_eq!(self.loaded.original_destination(self.cgroup, peer), None, "an origin is taken once");
         client.write_all(b"ping").unwrap();
         let mut four = [0; 4];
         server.read_exact(&mut four).unwrap();
@@ -221,8 +221,8 @@ fn a_refusal_is_an_event_with_its_process() {
         assert_eq!(connect(place).unwrap_err().kind(), ErrorKind::PermissionDenied);
     }
     let told = drain(&mut events).len() as u64;
-    assert_eq!(told + world.loaded.lost(), 4000);
-    assert!(world.loaded.lost() > 0);
+    assert_eq!(told + world.loaded.lost_events(), 4000);
+    assert!(world.loaded.lost_events() > 0);
     drop(inside);
 }
 
@@ -274,7 +274,7 @@ fn loopback_is_allowed_and_a_reused_socket_keeps_no_state() {
     let client = connect(place).unwrap();
     let (_server, peer) = own.accept().unwrap();
     assert_eq!(client.peer_addr().unwrap(), place);
-    assert_eq!(world.loaded.original(world.cgroup, peer), None);
+    assert_eq!(world.loaded.original_destination(world.cgroup, peer), None);
     // A connection that was never made leaves no entry.
     world.allow("198.18.0.1:443");
     drop(world.relay_v4);

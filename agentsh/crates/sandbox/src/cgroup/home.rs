@@ -82,8 +82,8 @@ pub struct Settled {
 impl Settled {
     /// None if there is nothing to do, or nothing possible: controllers are delegated already, or the group has other
     /// processes.
-    pub(super) fn below(home: &Path, name: &str) -> Option<Self> {
-        let own: Vec<u32> = [std::process::id()].into_iter().chain(zygote::ahead()).collect();
+    pub(super) fn move_into_child(home: &Path, name: &str) -> Option<Self> {
+        let own: Vec<u32> = [std::process::id()].into_iter().chain(zygote::forked_ahead_pid()).collect();
         let is_ours = || processes(home).iter().all(|process| own.contains(process));
         if can_delegate(home) || !is_ours() || !may_make(home) {
             return None;
@@ -183,7 +183,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let own = std::process::id();
         fs::write(home.path().join("cgroup.procs"), format!("{own}\n17\n")).unwrap();
-        assert!(Settled::below(home.path(), "agentsh-1-self").is_none());
+        assert!(Settled::move_into_child(home.path(), "agentsh-1-self").is_none());
         assert!(!home.path().join("agentsh-1-self").exists());
     }
 }

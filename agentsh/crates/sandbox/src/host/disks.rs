@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::{Links, plain};
+use super::{Links, normalised_path};
 use crate::proc_file;
 
 /// Each takes a mount.
@@ -21,7 +21,7 @@ pub(super) fn disks() -> std::io::Result<Vec<(Links, PathBuf)>> {
         }
         let Ok(to) = std::fs::read_link(&link) else { continue };
         // No part of it is a link.
-        let device = plain(&Path::new(BLOCK).join(&to));
+        let device = normalised_path(&Path::new(BLOCK).join(&to));
         let disk = device.file_name().and_then(OsStr::to_str).unwrap_or_default().to_owned();
         let mut parts: Vec<_> = rows().filter(|(name, _)| is_part(&disk, name)).collect();
         if !parts.iter().any(|(name, _)| *name == disk) {

@@ -18,7 +18,7 @@ const SMALL_DIRECTORY_BYTES: u64 = 64 << 10;
 const SMALL_ENTRIES: usize = 8;
 
 /// The keys of a small file or directory.
-pub(super) fn small(path: &Path) -> Option<SmallTree> {
+pub(super) fn read_small_tree(path: &Path) -> Option<SmallTree> {
     let mut found = Vec::new();
     let mut waiting = vec![path.to_owned()];
     while let Some(current) = waiting.pop() {
@@ -74,7 +74,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "content").unwrap();
-        let names = |path: &Path| small(path).map(|tree| tree.into_iter().map(|(path, _)| path).collect());
+        let names =
+            |path: &Path| read_small_tree(path).map(|tree| tree.into_iter().map(|(path, _)| path).collect());
         set_mode(&file, 0o644);
         assert_eq!(names(&file), Some(vec![file.clone()]));
         set_mode(&file, 0o640);
@@ -95,27 +96,27 @@ mod tests {
         for number in 0..100 {
             std::os::unix::fs::symlink("../elsewhere", inner.join(format!("link-{number}"))).unwrap();
         }
-        let copied = small(directory.path()).unwrap();
+        let copied = read_small_tree(directory.path()).unwrap();
         let paths: Vec<&Path> = copied.iter().map(|(path, _)| path.as_path()).collect();
         assert_eq!(paths, [directory.path(), &inner], "links count for nothing");
 
         let secret = inner.join("secret");
         std::fs::write(&secret, "secret").unwrap();
         set_mode(&secret, 0o600);
-        assert_eq!(small(directory.path()), None);
+        assert_eq!(read_small_tree(directory.path()), None);
         std::fs::remove_file(&secret).unwrap();
 
         std::fs::write(inner.join("large"), vec![b'x'; usize::try_from(SMALL_BYTES).unwrap() + 1]).unwrap();
-        assert_eq!(small(directory.path()), None);
+        assert_eq!(read_small_tree(directory.path()), None);
         std::fs::remove_file(inner.join("large")).unwrap();
 
         let _socket = std::os::unix::net::UnixListener::bind(inner.join("socket")).unwrap();
-        assert_eq!(small(directory.path()), None);
+        assert_eq!(read_small_tree(directory.path()), None);
         std::fs::remove_file(inner.join("socket")).unwrap();
 
         for number in 0..SMALL_ENTRIES {
             std::fs::write(inner.join(number.to_string()), "").unwrap();
         }
-        assert_eq!(small(directory.path()), None);
+        assert_eq!(read_small_tree(directory.path()), None);
     }
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::{Builder, Stub};
 use crate::git_config::{GitConfig, program_of, started_by};
-use crate::host::{PathKind, Repositories, plain, repository_names};
+use crate::host::{PathKind, Repositories, normalised_path, repository_names};
 use crate::plan::{Access, Kind, NodeContent};
 use crate::policy::builtin_paths;
-use crate::spec::{Named, NamedKind};
+use crate::spec::{NamedFile, NamedKind};
 
 /// Limit of configurations per repository. git itself stops at ten nested includes.
 const MAX_CONFIGURATIONS: usize = 64;
@@ -45,7 +45,7 @@ impl Builder<'_> {
         self.guard_from_around(directory);
         let (said, _) = self.said_by_git(Vec::new(), directory);
         self.layout.in_repositories.extend(said.relative());
-        if self.host.look(&directory.join(".git")).is_none() {
+        if self.host.path_kind(&directory.join(".git")).is_none() {
             // The user could turn it into a repository.
             self.guard_said(&said, &BTreeSet::from([directory.to_owned()]), directory);
         }
@@ -55,7 +55,8 @@ impl Builder<'_> {
     /// Hooks and programs of a repository may lie in its subdirectory.
     fn guard_from_around(&mut self, directory: &Path) {
         let around = directory.ancestors().skip(1);
-        let Some(worktree) = around.into_iter().find(|above| self.host.look(&above.join(".git")).is_some())
+        let Some(worktree) =
+            around.into_iter().find(|above| self.host.path_kind(&above.join(".git")).is_some())
         else {
             return;
         };
@@ -63,7 +64,7 @@ impl Builder<'_> {
         let git = self.host.git_directory(&git).unwrap_or(git);
         self.guard_configured(&git, worktree);
         for repository in std::iter::once(git.clone()).chain(self.host.common_directory(&git)) {
-            if self.host.look(&repository.join("hooks")) == Some(PathKind::Directory) {
+            if self.host.path_kind(&repository.join("hooks")) == Some(PathKind::Directory) {
                 self.follow_links_in(&repository.join("hooks"), &mut { MAX_HOOKS });
             }
         }
@@ -77,7 +78,7 @@ impl Builder<'_> {
         let parent = git.parent().unwrap_or(git);
         let mut others = builtin_paths::OTHER_REPOSITORIES.iter();
         let other = others.find(|(name, _)| git.file_name() == Some(name.as_ref()));
-        match self.host.look(git) {
+        match self.host.path_kind(git) {
             Some(PathKind::Closed) => self.hide_closed(git),
             Some(PathKind::Directory) if self.is_closed(git) => self.hide_closed(git),
             Some(PathKind::Directory) => {
@@ -133,7 +134,7 @@ impl Builder<'_> {
         let is_plain = |(_, kind): (_, PathKind)| kind == PathKind::File;
         // Stubs are empty, or contain defaults.
         let config = git.join("config");
-        (self.host.look(&config).is_none() || self.host.git_config(&config).is_some_and(says_nothing))
+        (self.host.path_kind(&config).is_none() || self.host.git_config(&config).is_some_and(says_nothing))
             && self.host.git_config(&git.join("config.worktree")).is_none_or(says_nothing)
             && self.host.common_directory(git).is_none_or(|common| common == git)
             && self
@@ -149,7 +150,7 @@ impl Builder<'_> {
             let path = repository.join(name);
             self.read_only(&path);
             let above = path.parent().unwrap_or(repository);
-            match self.host.look(above) {
+            match self.host.path_kind(above) {
                 Some(PathKind::Directory) if *name != "sharedpath" => self.add_stub(&path, Stub::File),
                 // It says where the directory is: in a second workspace of Jujutsu.
                 Some(PathKind::File) => self.read_only(above),
@@ -160,13 +161,13 @@ impl Builder<'_> {
 
     /// A directory that its owner cannot enter or list.
     fn is_closed(&self, directory: &Path) -> bool {
-        self.host.look(&directory.join("config")) == Some(PathKind::Closed)
+        self.host.path_kind(&directory.join("config")) == Some(PathKind::Closed)
             || self.host.names(directory).is_none()
     }
 
     fn is_shown_directory(&self, path: &Path) -> bool {
         self.may_be_written(path)
-            && self.host.look(path) == Some(PathKind::Directory)
+            && self.host.path_kind(path) == Some(PathKind::Directory)
             && self.link_to(path).is_none()
             && !self.is_closed(path)
     }
@@ -181,7 +182,7 @@ impl Builder<'_> {
         for name in builtin_paths::GIT_BARE {
             let directory = git.join(name);
             // A link leads git elsewhere; the guards stay here.
-            if self.host.look(&directory) == Some(PathKind::Directory) {
+            if self.host.path_kind(&directory) == Some(PathKind::Directory) {
                 self.hold(&directory);
             }
         }
@@ -233,9 +234,9 @@ impl Builder<'_> {
         self.add_stub(&git.join("config.worktree"), Stub::File);
         // It would redirect git for all others. With any, git takes a repository of reftables for a linked working tree.
         let common = git.join(builtin_paths::GIT_COMMON);
-        if self.host.look(&git.join("reftable")).is_some() && self.host.look(&common).is_none() {
+        if self.host.path_kind(&git.join("reftable")).is_some() && self.host.path_kind(&common).is_none() {
             let why = "it redirects git to other configuration and hooks".to_owned();
-            self.layout.expected.insert(common, Named { kind: NamedKind::File, why });
+            self.layout.expected.insert(common, NamedFile { kind: NamedKind::File, why });
         } else {
             self.add_stub(&common, Stub::File);
         }
@@ -256,7 +257,7 @@ impl Builder<'_> {
         }
         let written: Vec<&PathBuf> = worktrees.iter().filter(|tree| self.may_be_written(tree)).collect();
         for tree in written {
-            self.layout.expected.entry(tree.clone()).or_insert_with(Named::tree);
+            self.layout.expected.entry(tree.clone()).or_insert_with(NamedFile::tree);
         }
         let mut bases = BTreeSet::from([git.to_owned(), worktree.to_owned()]);
         bases.extend(worktrees);
@@ -285,7 +286,7 @@ impl Builder<'_> {
                 continue;
             }
             let Some(found) = self.host.git_config(&config) else {
-                if matches!(self.host.look(&config), Some(PathKind::File | PathKind::Closed))
+                if matches!(self.host.path_kind(&config), Some(PathKind::File | PathKind::Closed))
                     && self.may_be_written(git)
                 {
                     // Its content is unknown, and it may be opened from inside.
@@ -320,15 +321,15 @@ impl Builder<'_> {
         self.guard_commands(&commands, bases);
         for program in said.programs.iter().filter_map(|command| program_of(command)) {
             let path = self.named_by_git(program, worktree);
-            if self.may_be_written(&path) && self.host.look(&path).is_none() {
+            if self.may_be_written(&path) && self.host.path_kind(&path).is_none() {
                 self.add_stub(&path, Stub::File);
             }
         }
         for program in said.commands.iter().flat_map(|command| started_by(command)) {
             let path = self.named_by_git(program, worktree);
-            if self.may_be_written(&path) && self.host.look(&path).is_none() {
+            if self.may_be_written(&path) && self.host.path_kind(&path).is_none() {
                 let why = "git's configuration names it as a command".to_owned();
-                self.layout.expected.entry(path).or_insert(Named { kind: NamedKind::File, why });
+                self.layout.expected.entry(path).or_insert(NamedFile { kind: NamedKind::File, why });
             }
         }
         for hooks in &hooks {
@@ -336,12 +337,12 @@ impl Builder<'_> {
                 self.read_only(hooks);
                 self.add_stub(hooks, Stub::Directory);
                 let is_plain = self.rules.layer.is_none() && self.link_to(hooks).is_none();
-                if let Some(files) = self.host.remade(hooks).filter(|_| is_plain) {
+                if let Some(files) = self.host.generated_files(hooks).filter(|_| is_plain) {
                     self.remade.insert(hooks.clone(), files);
                 }
-            } else if self.nearest(hooks).is_none()
+            } else if self.nearest_grant(hooks).is_none()
                 && !super::is_system(hooks)
-                && self.host.look(hooks).is_some()
+                && self.host.path_kind(hooks).is_some()
                 && self.followed.insert(hooks.clone())
             {
                 let why =
@@ -374,7 +375,7 @@ impl Builder<'_> {
         for path in wanted {
             if self.may_be_written(&path)
                 && !self.is_written_by_git(&path)
-                && matches!(self.host.look(&path), Some(PathKind::File | PathKind::Symlink))
+                && matches!(self.host.path_kind(&path), Some(PathKind::File | PathKind::Symlink))
                 && self.followed.insert(path.clone())
             {
                 self.read_only(&path);
@@ -391,15 +392,15 @@ impl Builder<'_> {
         path.file_name().and_then(|name| name.to_str()).is_some_and(is_own)
             && path
                 .parent()
-                .is_some_and(|git| self.host.look(&git.join("objects")) == Some(PathKind::Directory))
+                .is_some_and(|git| self.host.path_kind(&git.join("objects")) == Some(PathKind::Directory))
     }
 
     /// A path as git resolves it: `~/` is the home, `~name/` another user's.
     fn named_by_git(&self, written: &str, base: &Path) -> PathBuf {
-        let Some(rest) = written.strip_prefix('~') else { return plain(&base.join(written)) };
+        let Some(rest) = written.strip_prefix('~') else { return normalised_path(&base.join(written)) };
         let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
         let home = if user.is_empty() { Some(self.rules.home.clone()) } else { self.host.home_of(user) };
-        home.map_or_else(|| plain(&base.join(written)), |home| plain(&home.join(rest)))
+        home.map_or_else(|| normalised_path(&base.join(written)), |home| normalised_path(&home.join(rest)))
     }
 }
 

@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::{Builder, Stub, is_system};
-use crate::host::{Host, PathKind, outermost, plain, repository_names};
+use crate::host::{Host, PathKind, normalised_path, outermost_guarded_parent, repository_names};
 use crate::plan::{Access, Kind, Mount, NodeContent};
 use crate::policy::builtin_paths::{
     self, HOME_MASKS, HOME_READ_ONLY, PROJECT_READ_ONLY, ProjectReadOnly, Tier,
 };
-use crate::spec::{Named, NamedKind};
+use crate::spec::{NamedFile, NamedKind};
 
 /// See [`Host::has_other_names`].
 const SEVERAL_NAMES: &str =
@@ -21,7 +21,7 @@ const ELSEWHERE: &str = "work in a Linux directory instead, such as one in your 
 
 impl Builder<'_> {
     /// Why a path is masked, if the mask was not lifted.
-    pub(super) fn masked(&self, path: &Path) -> Option<&'static str> {
+    pub(super) fn mask_reason(&self, path: &Path) -> Option<&'static str> {
         let below = path.strip_prefix(&self.rules.home).ok()?;
         HOME_MASKS.iter().filter(|(mask, _)| below.starts_with(mask)).find_map(|(mask, why)| {
             let mask = self.rules.home.join(mask);
@@ -32,7 +32,7 @@ impl Builder<'_> {
 
     /// Whether the policy names the guarded path itself. A parent's name does not count, because it would lift more
     /// than it says.
-    fn lifted(&self, guarded: &Path) -> bool {
+    fn is_lifted(&self, guarded: &Path) -> bool {
         self.rules.unmasked.iter().any(|entry| entry == guarded)
     }
 
@@ -42,7 +42,7 @@ impl Builder<'_> {
         let ambiguous = self.ambiguous();
         for (path, _) in HOME_READ_ONLY {
             let path = home.join(path);
-            if let Some((_, Access::ReadWrite)) = self.nearest(&path) {
+            if let Some((_, Access::ReadWrite)) = self.nearest_grant(&path) {
                 self.read_only(&path);
                 if self.may_be_written(&path) {
                     self.add_stub(&path, Stub::Directory);
@@ -52,8 +52,8 @@ impl Builder<'_> {
         for (grant, access) in &self.granted.clone() {
             if *access == Access::ReadWrite
                 && !self.is_layered(grant)
-                && self.host.look(grant) == Some(PathKind::Directory)
-                && self.masked(grant).is_none()
+                && self.host.path_kind(grant) == Some(PathKind::Directory)
+                && self.mask_reason(grant).is_none()
             {
                 self.guard_project(grant);
             }
@@ -74,15 +74,15 @@ impl Builder<'_> {
             self.push(&path, NodeContent::Tmpfs { bytes: REMADE_BYTES, mode: 0o755 });
             self.layout.private.insert(path);
         }
-        let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.lifted(mask));
+        let masks = HOME_MASKS.iter().map(|(mask, _)| home.join(mask)).filter(|mask| !self.is_lifted(mask));
         let hidden: Vec<PathBuf> = masks
             .chain(self.rules.hidden.iter().map(|hidden| hidden.value.clone()))
-            .filter(|path| self.nearest(path).is_some() || is_system(path))
+            .filter(|path| self.nearest_grant(path).is_some() || is_system(path))
             .collect();
         let mut emptied = BTreeSet::new();
         for path in hidden {
-            let around = self.nearest(&path).map(|(grant, _)| grant.to_owned());
-            match around.filter(|grant| ambiguous.contains(grant) && self.host.look(&path).is_some()) {
+            let around = self.nearest_grant(&path).map(|(grant, _)| grant.to_owned());
+            match around.filter(|grant| ambiguous.contains(grant) && self.host.path_kind(&path).is_some()) {
                 Some(grant) if emptied.contains(&grant) => {}
                 Some(grant) => {
                     let shown = path.display();
@@ -99,20 +99,20 @@ impl Builder<'_> {
     }
 
     /// Guards a path that is in no table. A directory that contains a grant is never closed.
-    fn guard_named(&mut self, path: &Path, named: &Named) {
+    fn guard_named(&mut self, path: &Path, named: &NamedFile) {
         let holds_grant = self.granted.keys().any(|grant| grant.starts_with(path));
         let is_guarded = self.layout.mounts.iter().any(|mount| {
             let is_open = matches!(mount.what, NodeContent::Bind { access: Access::ReadWrite, .. });
             path.starts_with(&mount.target) && !is_open
         });
-        if !self.may_be_written(path) || holds_grant || is_guarded || self.lifted(path) {
+        if !self.may_be_written(path) || holds_grant || is_guarded || self.is_lifted(path) {
             return;
         }
         if named.kind == NamedKind::Told {
             self.layout.told.insert(path.to_owned(), named.why.clone());
         } else if named.kind == NamedKind::Commands {
             self.layout.commands.push(path.to_owned());
-        } else if self.host.look(path).is_some() {
+        } else if self.host.path_kind(path).is_some() {
             self.read_only(path);
         } else {
             self.layout.expected.insert(path.to_owned(), named.clone());
@@ -126,7 +126,7 @@ impl Builder<'_> {
         let files = guarded.iter().filter(|path| self.may_be_written(path));
         let mut numbers = BTreeSet::new();
         for path in files {
-            match self.host.look(path) {
+            match self.host.path_kind(path) {
                 Some(PathKind::File) => numbers.extend(self.host.shared_inode(path)),
                 Some(PathKind::Directory) if path.ends_with("hooks") => {
                     let hooks =
@@ -154,7 +154,7 @@ impl Builder<'_> {
     /// Grants in which a file has several names. They are read-only, because nothing in them can be guarded.
     fn ambiguous(&mut self) -> BTreeSet<PathBuf> {
         let is_one = |grant: &PathBuf| {
-            self.host.look(grant) == Some(PathKind::Directory) && self.host.has_other_names(grant)
+            self.host.path_kind(grant) == Some(PathKind::Directory) && self.host.has_other_names(grant)
         };
         let found: BTreeSet<PathBuf> = self.granted.keys().filter(|grant| is_one(grant)).cloned().collect();
         for grant in &found {
@@ -191,8 +191,8 @@ impl Builder<'_> {
             {
                 continue;
             }
-            for path in named(guarded, directory, self.host) {
-                if self.lifted(&path) {
+            for path in paths_of_entry(guarded, directory, self.host) {
+                if self.is_lifted(&path) {
                     continue;
                 }
                 if !self.guard_around_packages(guarded, &path) {
@@ -240,7 +240,7 @@ impl Builder<'_> {
     /// Whether the user has a program that reads such a file.
     fn is_read_by_some_program(&self, guarded: &ProjectReadOnly) -> bool {
         let mut signs = guarded.signs.iter();
-        signs.any(|sign| self.host.look(&self.rules.home.join(sign)).is_some())
+        signs.any(|sign| self.host.path_kind(&self.rules.home.join(sign)).is_some())
     }
 
     /// A directory in which people work, as opposed to a program's own.
@@ -256,7 +256,7 @@ impl Builder<'_> {
     /// Reserves a missing path with a stub. Also if something exists: it may be the stub of another run, which must
     /// outlive it. If a parent is missing, the parent gets the stub.
     pub(super) fn add_stub(&mut self, path: &Path, kind: Stub) {
-        if self.lifted(path) {
+        if self.is_lifted(path) {
             return;
         }
         if self.link_to(path).is_some() {
@@ -268,7 +268,8 @@ impl Builder<'_> {
         }
         let root = self.root_of(path).unwrap_or(path);
         let on_the_way = path.ancestors().take_while(|above| *above != root && above.starts_with(root));
-        let missing = on_the_way.filter(|above| self.host.look(above).is_none()).last().map(Path::to_owned);
+        let missing =
+            on_the_way.filter(|above| self.host.path_kind(above).is_none()).last().map(Path::to_owned);
         let (path, kind) = match &missing {
             Some(above) if above != path => (above.as_path(), Stub::Directory),
             _ => (path, kind),
@@ -308,8 +309,8 @@ impl Builder<'_> {
 
     /// Hides a directory that cannot be searched, because it cannot be guarded.
     pub(super) fn hide_closed(&mut self, path: &Path) {
-        let path = self.nearest(path).map_or(path, |(grant, _)| outermost(path, grant));
-        let visible = path.ancestors().find(|above| self.host.look(above) == Some(PathKind::Directory));
+        let path = self.nearest_grant(path).map_or(path, |(grant, _)| outermost_guarded_parent(path, grant));
+        let visible = path.ancestors().find(|above| self.host.path_kind(above) == Some(PathKind::Directory));
         let Some(visible) = visible.filter(|visible| self.may_be_written(visible)).map(Path::to_owned) else {
             return;
         };
@@ -327,19 +328,19 @@ impl Builder<'_> {
     }
 
     /// The grant that applies to a path: the longest one above it, or the path itself.
-    pub(super) fn nearest(&self, path: &Path) -> Option<(&Path, Access)> {
+    pub(super) fn nearest_grant(&self, path: &Path) -> Option<(&Path, Access)> {
         let nearest = path.ancestors().find_map(|above| self.granted.get_key_value(above));
         nearest.map(|(grant, access)| (grant.as_path(), *access))
     }
 
     /// The access to a path below a grant; None for a grant itself and for invisible paths.
     pub(super) fn access(&self, path: &Path) -> Option<Access> {
-        self.nearest(path).filter(|(grant, _)| path != *grant).map(|(_, access)| access)
+        self.nearest_grant(path).filter(|(grant, _)| path != *grant).map(|(_, access)| access)
     }
 
     /// Whether the nearest grant above a path is writable.
     pub(super) fn may_be_written(&self, path: &Path) -> bool {
-        self.nearest(path).is_some_and(|(grant, access)| path != grant && access == Access::ReadWrite)
+        self.nearest_grant(path).is_some_and(|(grant, access)| path != grant && access == Access::ReadWrite)
     }
 
     /// The first link in a path below the project or a grant.
@@ -356,7 +357,7 @@ impl Builder<'_> {
             unknown.push(above);
         }
         for above in unknown.into_iter().rev() {
-            let is_link = |above: &&Path| self.host.look(above) == Some(PathKind::Symlink);
+            let is_link = |above: &&Path| self.host.path_kind(above) == Some(PathKind::Symlink);
             link = link.or_else(|| Some(above).filter(is_link).map(Path::to_owned));
             known.insert(above.to_owned(), link.clone());
         }
@@ -364,7 +365,7 @@ impl Builder<'_> {
     }
 
     pub(super) fn read_only(&mut self, path: &Path) {
-        if self.lifted(path) {
+        if self.is_lifted(path) {
             return;
         }
         if self.link_to(path).is_some() {
@@ -374,7 +375,7 @@ impl Builder<'_> {
             }
             return;
         }
-        match self.host.look(path) {
+        match self.host.path_kind(path) {
             Some(PathKind::Directory) => {
                 self.bind(path, Access::ReadOnly, Kind::Directory);
                 self.follow_links_in(path, &mut { MAX_FOLLOWED });
@@ -385,7 +386,7 @@ impl Builder<'_> {
                 self.follow(path);
                 let named = self.host.canonical(path).filter(|named| self.may_be_written(named));
                 if let Some(named) = named
-                    && self.host.look(&named) == Some(PathKind::Directory)
+                    && self.host.path_kind(&named) == Some(PathKind::Directory)
                 {
                     self.bind(&named, Access::ReadOnly, Kind::Directory);
                 }
@@ -425,11 +426,11 @@ impl Builder<'_> {
         let mut at = link.to_owned();
         for _ in 0..MAX_LINKS {
             let Some(to) = self.host.link(&at) else { break };
-            at = plain(&at.parent().unwrap_or(Path::new("/")).join(to));
+            at = normalised_path(&at.parent().unwrap_or(Path::new("/")).join(to));
             if !self.may_be_written(&at) || !self.followed.insert(at.clone()) {
                 continue;
             }
-            match self.host.look(&at) {
+            match self.host.path_kind(&at) {
                 Some(_) => self.read_only(&at),
                 None => self.add_stub(&at, Stub::File),
             }
@@ -455,7 +456,7 @@ impl Builder<'_> {
             let (Some(to), Ok(rest)) = (self.host.link(&link), at.strip_prefix(&link)) else { return };
             let to = link.parent().unwrap_or(Path::new("/")).join(to).join(rest);
             self.keep_link(&link);
-            at = plain(&to);
+            at = normalised_path(&to);
         }
     }
 
@@ -466,7 +467,7 @@ impl Builder<'_> {
     }
 
     pub(super) fn hide(&mut self, path: &Path) {
-        match self.host.look(path) {
+        match self.host.path_kind(path) {
             Some(PathKind::Directory) => {
                 self.push(path, NodeContent::Tmpfs { bytes: 4096, mode: 0o555 });
             }
@@ -481,13 +482,13 @@ impl Builder<'_> {
     /// Directories between a writable grant and a guarded or read-only path in it. As mount points they cannot be
     /// moved or removed; otherwise the parent could be renamed and the file replaced. Directories above a repository
     /// may be moved, because git treats it as a new one.
-    pub(super) fn held(&self, guards: &[Mount]) -> BTreeSet<PathBuf> {
+    pub(super) fn immovable_directories(&self, guards: &[Mount]) -> BTreeSet<PathBuf> {
         let targets: BTreeSet<&Path> = guards.iter().map(|mount| mount.target.as_path()).collect();
         let read = self.granted.iter().filter(|(_, access)| **access == Access::ReadOnly);
         // Continues above a grant that lies inside another.
         let lies_in_writable = |path: &Path| {
             path.parent()
-                .and_then(|parent| self.nearest(parent))
+                .and_then(|parent| self.nearest_grant(parent))
                 .is_some_and(|(_, access)| access == Access::ReadWrite)
         };
         let mut seen = BTreeSet::new();
@@ -504,7 +505,7 @@ impl Builder<'_> {
         seen.retain(|above| {
             !targets.contains(above)
                 && !self.granted.contains_key(*above)
-                && self.host.look(above) == Some(PathKind::Directory)
+                && self.host.path_kind(above) == Some(PathKind::Directory)
                 && self.link_to(above).is_none()
         });
         seen.into_iter().map(Path::to_owned).collect()
@@ -524,7 +525,7 @@ const MAX_LINKS: usize = 40;
 const MAX_FOLLOWED: usize = 20_000;
 
 /// The paths of a table entry in a directory.
-fn named(guarded: &ProjectReadOnly, directory: &Path, host: &dyn Host) -> Vec<PathBuf> {
+fn paths_of_entry(guarded: &ProjectReadOnly, directory: &Path, host: &dyn Host) -> Vec<PathBuf> {
     if !guarded.is_pattern() {
         return vec![directory.join(guarded.path)];
     }
@@ -541,8 +542,10 @@ fn named(guarded: &ProjectReadOnly, directory: &Path, host: &dyn Host) -> Vec<Pa
 pub fn instructing(directory: &Path, host: &dyn Host) -> Vec<(PathBuf, &'static str)> {
     let table = PROJECT_READ_ONLY.iter().filter(|guarded| guarded.tier == Tier::Instructs);
     let mut found: Vec<(PathBuf, &'static str)> = table
-        .flat_map(|guarded| named(guarded, directory, host).into_iter().map(|path| (path, guarded.why)))
-        .filter(|(path, _)| host.look(path).is_some())
+        .flat_map(|guarded| {
+            paths_of_entry(guarded, directory, host).into_iter().map(|path| (path, guarded.why))
+        })
+        .filter(|(path, _)| host.path_kind(path).is_some())
         .collect();
     found.sort();
     found.dedup_by(|one, other| one.0 == other.0);

@@ -70,7 +70,7 @@ impl Builder<'_> {
             && self.rules.layer.is_none()
             && self.may_be_written(&file.path)
             && self
-                .nearest(&file.path)
+                .nearest_grant(&file.path)
                 .is_some_and(|(grant, _)| !self.layout.mounts.iter().any(|mount| between(mount, grant)))
     }
 

@@ -19,7 +19,7 @@ impl Builder<'_> {
             if is_generated(path) {
                 continue;
             }
-            let kind = match self.host.look(path) {
+            let kind = match self.host.path_kind(path) {
                 Some(PathKind::Directory) => Kind::Directory,
                 Some(PathKind::File) => Kind::File,
                 Some(PathKind::Symlink) => {
@@ -30,7 +30,7 @@ impl Builder<'_> {
                 }
                 _ => continue,
             };
-            if let Some(tree) = self.host.small(path).filter(|_| path.starts_with("/etc")) {
+            if let Some(tree) = self.host.small_tree(path).filter(|_| path.starts_with("/etc")) {
                 self.layout.copied.insert(path.to_owned(), tree);
             }
             self.bind(path, Access::ReadOnly, kind);
@@ -41,7 +41,7 @@ impl Builder<'_> {
     /// network interfaces and addresses.
     pub(super) fn machine(&mut self) {
         for path in builtin_paths::MACHINE.iter().map(Path::new) {
-            if self.host.look(path) == Some(PathKind::Directory) {
+            if self.host.path_kind(path) == Some(PathKind::Directory) {
                 self.bind(path, Access::ReadOnly, Kind::Directory);
             }
         }
@@ -61,7 +61,7 @@ impl Builder<'_> {
         self.push("/dev", NodeContent::Directory { mode: 0o755 });
         for name in ["null", "zero", "full", "urandom", "tty"] {
             let path = Path::new("/dev").join(name);
-            if (name != "tty" || spec.process.kind.is_agent()) && self.host.look(&path).is_some() {
+            if (name != "tty" || spec.process.kind.is_agent()) && self.host.path_kind(&path).is_some() {
                 self.bind(&path, Access::Device, Kind::File);
             }
         }
@@ -121,7 +121,7 @@ impl Builder<'_> {
                 NodeContent::Bind { source, access: Access::ReadOnly, kind: Kind::File },
             );
         }
-        self.elsewhere(&spec.placed.elsewhere);
+        self.add_relocated(&spec.placed.elsewhere);
         for cache in &spec.placed.caches {
             let source = |path: &PathBuf| Source::Path { path: path.clone(), expect: None, no_links: false };
             let (lower, layer) = (source(&cache.lower), source(&cache.layer));
@@ -144,13 +144,16 @@ impl Builder<'_> {
         above.is_some_and(|mount| matches!(mount.what, NodeContent::Tmpfs { .. }))
     }
 
-    pub(super) fn elsewhere(&mut self, shown: &[RelocatedPath]) {
+    pub(super) fn add_relocated(&mut self, shown: &[RelocatedPath]) {
         let before = self.layout.mounts.len();
         for RelocatedPath { host, inside, access } in shown {
             let again = if host == inside { self.laid_over(inside, before) } else { Some(Vec::new()) };
             let Some(again) = again else { continue };
-            let kind =
-                if self.host.look(host) == Some(PathKind::Directory) { Kind::Directory } else { Kind::File };
+            let kind = if self.host.path_kind(host) == Some(PathKind::Directory) {
+                Kind::Directory
+            } else {
+                Kind::File
+            };
             let source = Source::Path { path: host.clone(), expect: None, no_links: false };
             self.push(inside, NodeContent::Bind { source, access: *access, kind });
             self.layout.mounts.extend(again);

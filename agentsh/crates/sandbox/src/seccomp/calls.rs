@@ -55,7 +55,7 @@ compile_error!(
 
 impl Call {
     #[must_use]
-    pub fn on(&self, architecture: Architecture) -> Option<u32> {
+    pub fn number_on(&self, architecture: Architecture) -> Option<u32> {
         match architecture {
             Architecture::X86_64 => self.x86_64,
             Architecture::Aarch64 => self.aarch64,
@@ -67,7 +67,7 @@ impl Call {
     #[must_use]
     pub fn of(number: c_long) -> Option<Self> {
         let number = u32::try_from(number).ok()?;
-        ALL.iter().copied().find(|call| call.on(Architecture::NATIVE) == Some(number))
+        ALL.iter().copied().find(|call| call.number_on(Architecture::NATIVE) == Some(number))
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
         for architecture in [Architecture::X86_64, Architecture::Aarch64] {
             let mut numbers = BTreeSet::new();
             for call in ALL {
-                assert!(call.on(architecture).is_none_or(|number| numbers.insert(number)), "{call:?}");
+                assert!(call.number_on(architecture).is_none_or(|number| numbers.insert(number)), "{call:?}");
             }
             assert!(numbers.len() > 300);
         }

@@ -154,11 +154,11 @@ fn ranges(architecture: Architecture, tier: Tier, asked: &[PathArgument]) -> Vec
         Tier::Container => CONTAINER_RULES,
     };
     for rule in RULES.iter().chain(further) {
-        for number in rule.calls.iter().filter_map(|call| call.on(architecture)) {
+        for number in rule.calls.iter().filter_map(|call| call.number_on(architecture)) {
             table.insert(number, rule.verdict);
         }
     }
-    for number in asked.iter().filter_map(|looks| looks.call.on(architecture)) {
+    for number in asked.iter().filter_map(|looks| looks.call.number_on(architecture)) {
         if table.get(&number) == Some(&Verdict::Allow) {
             table.insert(number, Verdict::Ask);
         }

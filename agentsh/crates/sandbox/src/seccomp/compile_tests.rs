@@ -27,7 +27,7 @@ impl Compiled {
     }
 
     fn call(&self, call: Call, arguments: [u32; 3]) -> u32 {
-        self.number(call.on(self.architecture).unwrap(), arguments)
+        self.number(call.number_on(self.architecture).unwrap(), arguments)
     }
 }
 
@@ -63,7 +63,7 @@ fn execute(program: &Program, number: u32, architecture: u32, arguments: [u32; 3
 fn seccomp_verdict_of_every_number_follows_its_rule() {
     for here in Compiled::plain() {
         for number in 0..700_u32 {
-            let is_named = |call: &Call| call.on(here.architecture) == Some(number);
+            let is_named = |call: &Call| call.number_on(here.architecture) == Some(number);
             let rule = RULES.iter().find(|rule| rule.calls.iter().any(is_named));
             let expected = match rule.map(|rule| rule.verdict) {
                 Some(Verdict::Allow | Verdict::MissingFileHandler) => ALLOW,
@@ -98,7 +98,7 @@ fn listener_hears_refused_calls_and_nothing_more() {
                 let [before, after] = [&silent, &told].map(|program| program.number(number, arguments));
                 let is_told = after == ASK && before == errno(libc::EPERM);
                 assert!(is_told || before == after, "{here:?} {number} {arguments:?}");
-                let is_named = |call: &Call| call.on(here) == Some(number);
+                let is_named = |call: &Call| call.number_on(here) == Some(number);
                 let hears = |verdict: Verdict| match verdict {
                     Verdict::MissingFileHandler => true,
                     Verdict::Check(ArgumentCheck::NewName { .. }) => after == ALLOW,

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::host::plain;
+use crate::host::normalised_path;
 
 use super::calls::{self, Call};
 use super::compile::{FILE_CREATION, WRITING};
@@ -21,7 +21,7 @@ pub struct PathArgument {
     pub flags: Option<usize>,
 }
 
-const fn looks(call: Call) -> PathArgument {
+const fn path_lookup(call: Call) -> PathArgument {
     PathArgument { call, path: 0, directory: None, flags: None }
 }
 
@@ -31,13 +31,13 @@ const fn looks_in(call: Call) -> PathArgument {
 
 /// All path lookups; older calls do not exist on every architecture.
 pub(super) const PATH_LOOKUPS: &[PathArgument] = &[
-    PathArgument { flags: Some(1), ..looks(calls::SYS_open) },
+    PathArgument { flags: Some(1), ..path_lookup(calls::SYS_open) },
     PathArgument { flags: Some(2), ..looks_in(calls::SYS_openat) },
-    looks(calls::SYS_stat),
-    looks(calls::SYS_lstat),
-    looks(calls::SYS_access),
-    looks(calls::SYS_chdir),
-    looks(calls::SYS_execve),
+    path_lookup(calls::SYS_stat),
+    path_lookup(calls::SYS_lstat),
+    path_lookup(calls::SYS_access),
+    path_lookup(calls::SYS_chdir),
+    path_lookup(calls::SYS_execve),
     looks_in(calls::SYS_newfstatat),
     looks_in(calls::SYS_statx),
     looks_in(calls::SYS_faccessat),
@@ -71,7 +71,7 @@ impl MissingFile {
             };
             std::fs::read_link(link).ok().filter(|directory| directory.is_absolute())?
         };
-        Some(plain(&from.join(&self.path)))
+        Some(normalised_path(&from.join(&self.path)))
     }
 }
 
@@ -91,7 +91,13 @@ const fn renames(call: Call, flags: Option<usize>, is_link: bool) -> Renames {
 }
 
 const fn renames_here(call: Call, is_link: bool) -> Renames {
-    Renames { call, from: looks(call), to: PathArgument { path: 1, ..looks(call) }, flags: None, is_link }
+    Renames {
+        call,
+        from: path_lookup(call),
+        to: PathArgument { path: 1, ..path_lookup(call) },
+        flags: None,
+        is_link,
+    }
 }
 
 const RENAMES: &[Renames] = &[
@@ -122,10 +128,10 @@ pub(super) struct NewName {
 }
 
 /// None for other calls. Inner None: the call gives no file a new name.
-pub(super) fn renamed(number: libc::c_long, arguments: &[u64; 6]) -> Option<Option<NewName>> {
+pub(super) fn new_name(number: libc::c_long, arguments: &[u64; 6]) -> Option<Option<NewName>> {
     let call = Call::of(number)?;
     let Renames { from, to, flags, is_link, .. } = RENAMES.iter().find(|renames| renames.call == call)?;
-    let flags = flags.map_or(0, |flags| low(arguments.get(flags).copied()));
+    let flags = flags.map_or(0, |flags| low_half(arguments.get(flags).copied()));
     let only_new = *is_link || flags == libc::RENAME_NOREPLACE;
     let is_plain = flags == 0 || only_new && !is_link;
     Some(is_plain.then_some(NewName { from, to, only_new, is_link: *is_link }))
@@ -148,23 +154,23 @@ pub enum FileEffect {
 
 /// Calls that change a file by name, except renames and links.
 const CHANGING_CALLS: &[(PathArgument, FileEffect)] = &[
-    (PathArgument { flags: Some(1), ..looks(calls::SYS_open) }, FileEffect::Writes),
+    (PathArgument { flags: Some(1), ..path_lookup(calls::SYS_open) }, FileEffect::Writes),
     (PathArgument { flags: Some(2), ..looks_in(calls::SYS_openat) }, FileEffect::Writes),
-    (looks(calls::SYS_creat), FileEffect::Writes),
-    (looks(calls::SYS_truncate), FileEffect::Changes),
-    (looks(calls::SYS_mknod), FileEffect::Makes),
+    (path_lookup(calls::SYS_creat), FileEffect::Writes),
+    (path_lookup(calls::SYS_truncate), FileEffect::Changes),
+    (path_lookup(calls::SYS_mknod), FileEffect::Makes),
     (looks_in(calls::SYS_mknodat), FileEffect::Makes),
-    (looks(calls::SYS_unlink), FileEffect::Unlinks),
+    (path_lookup(calls::SYS_unlink), FileEffect::Unlinks),
     (looks_in(calls::SYS_unlinkat), FileEffect::Unlinks),
-    (looks(calls::SYS_rmdir), FileEffect::RemovesDirectory),
-    (looks(calls::SYS_mkdir), FileEffect::Makes),
+    (path_lookup(calls::SYS_rmdir), FileEffect::RemovesDirectory),
+    (path_lookup(calls::SYS_mkdir), FileEffect::Makes),
     (looks_in(calls::SYS_mkdirat), FileEffect::Makes),
-    (PathArgument { path: 1, ..looks(calls::SYS_symlink) }, FileEffect::Makes),
-    (PathArgument { path: 2, directory: Some(1), ..looks(calls::SYS_symlinkat) }, FileEffect::Makes),
+    (PathArgument { path: 1, ..path_lookup(calls::SYS_symlink) }, FileEffect::Makes),
+    (PathArgument { path: 2, directory: Some(1), ..path_lookup(calls::SYS_symlinkat) }, FileEffect::Makes),
 ];
 
 /// The effect of a call, and its file. None for reads and refused calls.
-pub(super) fn touches(
+pub(super) fn file_effect(
     number: libc::c_long,
     arguments: &[u64; 6],
 ) -> Option<(&'static PathArgument, FileEffect)> {
@@ -175,10 +181,10 @@ pub(super) fn touches(
     }
     let Some(flags) = looks.flags else {
         let is_directory = call == calls::SYS_unlinkat
-            && low(arguments.get(2).copied()) & libc::AT_REMOVEDIR.unsigned_abs() != 0;
+            && low_half(arguments.get(2).copied()) & libc::AT_REMOVEDIR.unsigned_abs() != 0;
         return Some((looks, if is_directory { FileEffect::RemovesDirectory } else { *touch }));
     };
-    let flags = low(arguments.get(flags).copied());
+    let flags = low_half(arguments.get(flags).copied());
     let has = |bits: libc::c_int| flags & bits.unsigned_abs() == bits.unsigned_abs();
     let touch = match (has(libc::O_CREAT), has(libc::O_EXCL)) {
         (true, true) => FileEffect::Makes,
@@ -202,10 +208,10 @@ pub(super) fn goes_on(looks: &PathArgument, arguments: &[u64; 6]) -> bool {
     match rule.map(|rule| rule.verdict) {
         Some(Verdict::Allow | Verdict::MissingFileHandler) => true,
         Some(Verdict::Check(ArgumentCheck::NewName { mode, forbidden })) => {
-            low(arguments.get(mode as usize).copied()) & forbidden == 0
+            low_half(arguments.get(mode as usize).copied()) & forbidden == 0
         }
         Some(Verdict::Check(ArgumentCheck::NewFile { flags, mode, forbidden })) => {
-            let [flags, mode] = [flags, mode].map(|index| low(arguments.get(index as usize).copied()));
+            let [flags, mode] = [flags, mode].map(|index| low_half(arguments.get(index as usize).copied()));
             flags & FILE_CREATION == 0 || mode & forbidden == 0
         }
         _ => false,
@@ -213,7 +219,7 @@ pub(super) fn goes_on(looks: &PathArgument, arguments: &[u64; 6]) -> bool {
 }
 
 /// The value as the filter reads it.
-pub(super) fn low(argument: Option<u64>) -> u32 {
+pub(super) fn low_half(argument: Option<u64>) -> u32 {
     (argument.unwrap_or(u64::MAX) & u64::from(u32::MAX)) as u32
 }
 
@@ -229,22 +235,28 @@ mod tests {
         assert!(goes_on(openat, &[0, 0, makes, 0o644, 0, 0]));
         assert!(!goes_on(openat, &[0, 0, makes, 0o4755, 0, 0]));
         assert!(!goes_on(openat, &[0, 0, makes | 1 << 40, 0o2755, 0, 0]));
-        assert_eq!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o644, 0, 0]).unwrap().1, FileEffect::Writes);
-        assert!(touches(libc::SYS_openat, &[0, 0, makes | 1, 0o4755, 0, 0]).is_none());
-        assert!(touches(libc::SYS_openat, &[0, 0, 0, 0, 0, 0]).is_none());
+        assert_eq!(
+            file_effect(libc::SYS_openat, &[0, 0, makes | 1, 0o644, 0, 0]).unwrap().1,
+            FileEffect::Writes
+        );
+        assert!(file_effect(libc::SYS_openat, &[0, 0, makes | 1, 0o4755, 0, 0]).is_none());
+        assert!(file_effect(libc::SYS_openat, &[0, 0, 0, 0, 0, 0]).is_none());
         let truncates = u64::from(libc::O_TRUNC.unsigned_abs());
-        assert_eq!(touches(libc::SYS_openat, &[0, 0, truncates, 0, 0, 0]).unwrap().1, FileEffect::Changes);
-        assert_eq!(touches(libc::SYS_mknodat, &[0, 0, 0o644, 0, 0, 0]).unwrap().1, FileEffect::Makes);
-        assert!(touches(libc::SYS_mknodat, &[0, 0, 0o4644, 0, 0, 0]).is_none());
+        assert_eq!(
+            file_effect(libc::SYS_openat, &[0, 0, truncates, 0, 0, 0]).unwrap().1,
+            FileEffect::Changes
+        );
+        assert_eq!(file_effect(libc::SYS_mknodat, &[0, 0, 0o644, 0, 0, 0]).unwrap().1, FileEffect::Makes);
+        assert!(file_effect(libc::SYS_mknodat, &[0, 0, 0o4644, 0, 0, 0]).is_none());
         let removes = |flags: libc::c_int| {
-            touches(libc::SYS_unlinkat, &[0, 0, flags.unsigned_abs().into(), 0, 0, 0]).unwrap().1
+            file_effect(libc::SYS_unlinkat, &[0, 0, flags.unsigned_abs().into(), 0, 0, 0]).unwrap().1
         };
         assert_eq!(removes(0), FileEffect::Unlinks);
         assert_eq!(removes(libc::AT_REMOVEDIR), FileEffect::RemovesDirectory);
         assert!(of(libc::SYS_mount).is_none() && of(libc::SYS_write).is_none());
         for looks in PATH_LOOKUPS {
             assert!(
-                looks.call.on(calls::Architecture::NATIVE).is_none() || goes_on(looks, &[0; 6]),
+                looks.call.number_on(calls::Architecture::NATIVE).is_none() || goes_on(looks, &[0; 6]),
                 "{looks:?}"
             );
         }

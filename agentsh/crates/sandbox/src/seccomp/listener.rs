@@ -25,16 +25,16 @@ const MAX_PATH: usize = 4096;
 const MAX_LENGTH: u64 = 128;
 
 /// Calls that were received and not answered, by their id, with thread and listener. No signal ends their wait.
-static HELD: Mutex<BTreeMap<u64, (u32, Weak<OwnedFd>)>> = Mutex::new(BTreeMap::new());
+static HELD_CALLS: Mutex<BTreeMap<u64, (u32, Weak<OwnedFd>)>> = Mutex::new(BTreeMap::new());
 
-fn held() -> MutexGuard<'static, BTreeMap<u64, (u32, Weak<OwnedFd>)>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+fn held_calls() -> MutexGuard<'static, BTreeMap<u64, (u32, Weak<OwnedFd>)>> {
+    HELD_CALLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Interrupts the calls of these threads, each of which must have a signal pending: the kernel repeats them.
 pub(crate) fn interrupt(threads: &[u32]) {
     const ERESTARTSYS: i32 = 512;
-    held().retain(|id, (thread, listener)| {
+    held_calls().retain(|id, (thread, listener)| {
         let is_meant = threads.contains(thread);
         if let Some(listener) = listener.upgrade().filter(|_| is_meant) {
             let _ =
@@ -100,12 +100,12 @@ impl Listener {
     /// # Errors
     /// When no process is left that could call.
     pub fn next(&self) -> io::Result<Option<PendingConnect>> {
-        let Some(heard) = self.heard()? else { return Ok(None) };
+        let Some(heard) = self.receive_call()? else { return Ok(None) };
         let [descriptor, at, length, ..] = heard.data.args;
         let bytes = read(heard.pid, at, length.min(MAX_LENGTH)).unwrap_or_default();
         // The memory is the caller's only if it still waits.
         if !self.is_waiting(heard.id) {
-            held().remove(&heard.id);
+            held_calls().remove(&heard.id);
             return Ok(None);
         }
         // An `int` in the kernel: the low half.
@@ -125,7 +125,7 @@ impl Listener {
         if !wanted[0].revents().contains(PollFlags::IN) {
             return Ok(None);
         }
-        let Some(heard) = self.heard()? else { return Ok(None) };
+        let Some(heard) = self.receive_call()? else { return Ok(None) };
         let (call, arguments) = (heard.data.nr.into(), heard.data.args);
         Ok(Some(NotifiedCall { id: heard.id, pid: heard.pid, call, arguments }))
     }
@@ -147,12 +147,12 @@ impl Listener {
     /// The names of a rename or link call, if one of them `matters`. None for other calls; inner None: it continues.
     /// The caller can change both paths.
     #[must_use]
-    pub fn renamed(
+    pub fn rename_call(
         &self,
         heard: &NotifiedCall,
         matters: impl Fn(&RenameCall) -> bool,
     ) -> Option<Option<RenameCall>> {
-        let Some(name) = files::renamed(heard.call, &heard.arguments)? else { return Some(None) };
+        let Some(name) = files::new_name(heard.call, &heard.arguments)? else { return Some(None) };
         let (from, to) = (missing_file(heard, name.from), missing_file(heard, name.to));
         let renamed = RenameCall { from, to, only_new: name.only_new, is_link: name.is_link };
         Some(Some(renamed).filter(|renamed| matters(renamed) && self.is_waiting(heard.id)))
@@ -161,8 +161,8 @@ impl Listener {
     /// What an allowed call does to which file. None for renames, links and other calls. The caller can change the
     /// path.
     #[must_use]
-    pub fn touches(&self, heard: &NotifiedCall) -> Option<(MissingFile, FileEffect)> {
-        let (looks, touch) = files::touches(heard.call, &heard.arguments)?;
+    pub fn file_effect(&self, heard: &NotifiedCall) -> Option<(MissingFile, FileEffect)> {
+        let (looks, touch) = files::file_effect(heard.call, &heard.arguments)?;
         let mut wanted = missing_file(heard, looks);
         if !self.is_waiting(heard.id) {
             wanted.path = PathBuf::new();
@@ -170,11 +170,11 @@ impl Listener {
         Some((wanted, touch))
     }
 
-    /// Continues a call. Only for results of [`Listener::looked_for`], [`Listener::renamed`] or [`Listener::touches`].
+    /// Continues a call. Only for results of [`Listener::looked_for`], [`Listener::rename_call`] or [`Listener::file_effect`].
     pub fn go_on(&self, heard: &NotifiedCall) {
         const CONTINUE: u32 = 1;
-        let may = files::renamed(heard.call, &heard.arguments).is_some()
-            || files::touches(heard.call, &heard.arguments).is_some()
+        let may = files::new_name(heard.call, &heard.arguments).is_some()
+            || files::file_effect(heard.call, &heard.arguments).is_some()
             || files::of(heard.call).is_some_and(|looks| files::goes_on(looks, &heard.arguments));
         let (error, flags) = if may { (0, CONTINUE) } else { (-libc::EPERM, 0) };
         let _ = self.send(libc::seccomp_notif_resp { id: heard.id, val: 0, error, flags });
@@ -194,7 +194,7 @@ impl Listener {
     }
 
     #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
-    fn heard(&self) -> io::Result<Option<libc::seccomp_notif>> {
+    fn receive_call(&self) -> io::Result<Option<libc::seccomp_notif>> {
         // SAFETY: plain old data for which all zeroes is a valid value, and which the kernel wants zeroed.
         let mut heard: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel writes one `seccomp_notif`, which outlives the call.
@@ -205,7 +205,7 @@ impl Listener {
                 _ => Err(error),
             };
         }
-        held().insert(heard.id, (heard.pid, Arc::downgrade(&self.0)));
+        held_calls().insert(heard.id, (heard.pid, Arc::downgrade(&self.0)));
         Ok(Some(heard))
     }
 
@@ -220,7 +220,7 @@ impl Listener {
     /// # Errors
     /// When the caller has no socket there, or is gone; it gets the error.
     #[expect(unsafe_code, reason = "the kernel's interface is an ioctl that no dependency wraps")]
-    pub fn connected(&self, asked: &PendingConnect, socket: &OwnedFd) -> io::Result<()> {
+    pub fn answer_connected(&self, asked: &PendingConnect, socket: &OwnedFd) -> io::Result<()> {
         let (flags, closes) = self.state_of(asked)?;
         if flags & libc::O_NONBLOCK.unsigned_abs() != 0 {
             rustix::io::ioctl_fionbio(socket, true)?;
@@ -253,7 +253,7 @@ impl Listener {
     }
 
     /// Answers the caller with the error of its connection.
-    pub fn refused(&self, asked: &PendingConnect, errno: i32) {
+    pub fn answer_refused(&self, asked: &PendingConnect, errno: i32) {
         let _ = self.answer(asked.id, errno);
     }
 
@@ -263,7 +263,7 @@ impl Listener {
 
     /// An error also if it was interrupted.
     fn send(&self, answer: libc::seccomp_notif_resp) -> io::Result<()> {
-        held().remove(&answer.id).ok_or(Errno::NOENT)?;
+        held_calls().remove(&answer.id).ok_or(Errno::NOENT)?;
         send(&self.0, answer)
     }
 }
@@ -280,8 +280,8 @@ fn send(listener: &OwnedFd, answer: libc::seccomp_notif_resp) -> io::Result<()> 
 fn missing_file(heard: &NotifiedCall, looks: &PathArgument) -> MissingFile {
     let argument = |index: usize| heard.arguments.get(index).copied();
     let path = argument(looks.path).map(|at| text(heard.pid, at)).unwrap_or_default();
-    let flags = looks.flags.map_or(0, |flags| files::low(argument(flags)));
-    let directory = looks.directory.map(|index| files::low(argument(index)).cast_signed());
+    let flags = looks.flags.map_or(0, |flags| files::low_half(argument(flags)));
+    let directory = looks.directory.map(|index| files::low_half(argument(index)).cast_signed());
     MissingFile {
         path: std::ffi::OsString::from_vec(path).into(),
         directory: directory.filter(|directory| *directory != libc::AT_FDCWD),

@@ -176,7 +176,7 @@ impl Contribution {
 
     /// Like [`Self::granting`], for the program's own files.
     #[must_use]
-    pub fn owning(mut self, own: impl IntoIterator<Item = Grant>) -> Self {
+    pub fn with_own_files(mut self, own: impl IntoIterator<Item = Grant>) -> Self {
         let rule = self.by.rule();
         self.own.extend(own.into_iter().map(|value| Ruled { value, rule: rule.clone() }));
         self

@@ -34,7 +34,7 @@ impl SandboxSpec {
     #[must_use]
     pub fn explain(&self, path: &Path) -> Explained {
         let path = &resolve(&self.placed.links, path);
-        let mut found = self.outside(path);
+        let mut found = self.explain_outside(path);
         let mut consider = |place: &Path, visibility: Visibility, rule: &RuleRef| {
             if path.starts_with(place) && place.as_os_str().len() >= found.place.as_os_str().len() {
                 found = Explained { visibility, place: place.to_owned(), rule: rule.clone() };
@@ -84,7 +84,7 @@ impl SandboxSpec {
     }
 
     /// The contents of every sandbox.
-    fn outside(&self, path: &Path) -> Explained {
+    fn explain_outside(&self, path: &Path) -> Explained {
         let explained = |visibility, place: &str, id: &str| Explained {
             visibility,
             place: place.into(),

@@ -32,7 +32,7 @@ pub fn merge(process: Process, paths: PathRules, rules: &Rules<'_>, parts: Vec<C
     SandboxSpec {
         process,
         paths: path_rules(paths, &ordered),
-        placed: placed(&ordered),
+        placed: place_files(&ordered),
         environment: filtered.passed,
         stripped: filtered.stripped,
         network: network::rules(rules.network, &ordered),
@@ -56,7 +56,7 @@ pub fn environment_so_far(rules: &Rules<'_>, parts: &[Contribution]) -> BTreeMap
 
 /// All hidden paths, for caches, which must not show them.
 #[must_use]
-pub fn hidden(parts: &[Contribution]) -> Vec<PathBuf> {
+pub fn hidden_paths(parts: &[Contribution]) -> Vec<PathBuf> {
     in_order(parts).iter().flat_map(|part| part.hidden.iter().map(|one| one.value.clone())).collect()
 }
 
@@ -118,7 +118,7 @@ fn path_rules(base: PathRules, parts: &[&Contribution]) -> PathRules {
     paths
 }
 
-fn placed(parts: &[&Contribution]) -> Placed {
+fn place_files(parts: &[&Contribution]) -> Placed {
     let granted = granted_by_people(parts);
     let mut placed = Placed { links: linked(parts).0, ..Placed::default() };
     for part in parts {

@@ -167,7 +167,7 @@ fn every_explanation_names_the_rule_that_opened_it() {
     let rule = RuleRef { id: "agent.filesystem.read[0]".to_owned(), file: "policy.yaml".to_owned(), line: 7 };
     let mut policy = part(Feature::Policy);
     policy.grants = vec![Ruled { value: grant("/srv/data", Access::ReadOnly), rule: rule.clone() }];
-    let own = part(Feature::AgentHome).owning([grant("/home/u/.claude", Access::ReadWrite)]);
+    let own = part(Feature::AgentHome).with_own_files([grant("/home/u/.claude", Access::ReadWrite)]);
     let spec = merged(vec![policy, own]);
     assert_eq!(spec.explain(Path::new("/srv/data/x")).rule, rule);
     assert_eq!(spec.explain(Path::new("/home/u/.claude/x")).rule, Feature::AgentHome.rule());
@@ -233,7 +233,7 @@ proptest! {
         if unmasked {
             policy.unmasked = vec!["/home/u/.ssh/sub".into()];
         }
-        let home = part(Feature::AgentHome).owning(own.iter().map(|(path, access)| grant(path, *access)));
+        let home = part(Feature::AgentHome).with_own_files(own.iter().map(|(path, access)| grant(path, *access)));
         let mut spec = merged(vec![policy, home]);
         spec.paths.project_access = project;
         let layout = layout(&spec, &host_with_places());

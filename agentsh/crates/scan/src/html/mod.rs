@@ -23,7 +23,7 @@ const VOID: [&str; 13] =
 /// Elements with raw text.
 const RAW: [&str; 4] = ["script", "style", "textarea", "xmp"];
 /// Elements that are often invisible: removed if they contain orders.
-const ASIDE: [&str; 9] =
+const OFTEN_INVISIBLE: [&str; 9] =
     ["script", "style", "desc", "metadata", "annotation", "title", "datalist", "noembed", "noframes"];
 
 /// The text without hidden content. `orders`: whether a text gives orders to a model.
@@ -95,7 +95,7 @@ impl Walk<'_, '_> {
                 at = end;
                 continue;
             }
-            if is(&ASIDE, tag.name) && start >= judged {
+            if is(&OFTEN_INVISIBLE, tag.name) && start >= judged {
                 let end = self.end_of(&tag);
                 judged = end;
                 let content = &text[tag.end..end];
@@ -110,7 +110,7 @@ impl Walk<'_, '_> {
                 }
             }
             for attribute in &tag.attributes {
-                if attribute.speaks() && (self.orders)(&attribute.decoded()) {
+                if attribute.may_reach_model() && (self.orders)(&attribute.decoded_value()) {
                     self.remove("attribute", attribute.place.clone());
                 }
             }

@@ -1,7 +1,7 @@
 //! CSS that hides content.
 
 /// Pixels beyond which content is off-screen.
-const FAR: f64 = -900.0;
+const OFF_SCREEN_PIXELS: f64 = -900.0;
 /// Limit of hidden selectors per text.
 const SELECTORS: usize = 256;
 
@@ -17,7 +17,7 @@ pub fn why_invisible(style: &str) -> Option<&'static str> {
         |name: &str| declarations.iter().rev().find(|(other, _)| *other == name).map(|(_, value)| *value);
     let is = |name: &str, wanted: &[&str]| value(name).is_some_and(|value| wanted.contains(&value));
     let nothing = |name: &str| value(name).is_some_and(is_nothing);
-    let far = |name: &str| value(name).and_then(number).is_some_and(|number| number <= FAR);
+    let far = |name: &str| value(name).and_then(number).is_some_and(|number| number <= OFF_SCREEN_PIXELS);
     if is("display", &["none"])
         || is("visibility", &["hidden", "collapse"])
         || is("content-visibility", &["hidden"])

@@ -83,7 +83,10 @@ impl<'a> Tag<'a> {
     }
 
     pub fn value(&self, name: &str) -> Option<Cow<'a, str>> {
-        self.attributes.iter().find(|other| other.name.eq_ignore_ascii_case(name)).map(Attribute::decoded)
+        self.attributes
+            .iter()
+            .find(|other| other.name.eq_ignore_ascii_case(name))
+            .map(Attribute::decoded_value)
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -93,7 +96,7 @@ impl<'a> Tag<'a> {
 
 impl<'a> Attribute<'a> {
     /// Whether such a value may reach a model and not a person, and is long enough to matter.
-    pub fn speaks(&self) -> bool {
+    pub fn may_reach_model(&self) -> bool {
         let name = self.name;
         let is_text =
             !["href", "src", "class", "id", "style", "srcset", "d", "width", "height", "type", "rel"]
@@ -103,7 +106,7 @@ impl<'a> Attribute<'a> {
     }
 
     /// The value with resolved character references.
-    pub fn decoded(&self) -> Cow<'a, str> {
+    pub fn decoded_value(&self) -> Cow<'a, str> {
         let value = &self.text[self.value.clone()];
         if !value.contains('&') {
             return value.into();

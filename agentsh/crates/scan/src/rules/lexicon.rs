@@ -132,7 +132,7 @@ impl Lexicon {
             if small.is_ascii() {
                 self.phrase(concept, &small);
             } else {
-                self.phrase(concept, &views::folded(&small).text.to_lowercase());
+                self.phrase(concept, &views::folded_view(&small).text.to_lowercase());
             }
         }
         concept
@@ -175,7 +175,7 @@ impl Lexicon {
         }
         let rest = &phrase.as_bytes()[start + length..];
         let second = rest.first().is_some_and(|byte| *byte == b' ').then(|| lead(&rest[1..])).flatten();
-        let hash = ascii::word(first.as_bytes()).1;
+        let hash = ascii::word_prefix(first.as_bytes()).1;
         let key = key(hash, second);
         for part in [hash.into(), key] {
             self.filter[bit(part).0] |= bit(part).1;
@@ -202,13 +202,13 @@ impl Lexicon {
     }
 
     /// Calls `found` with every phrase, in order of their starts.
-    pub fn each(&self, text: &str, found: &mut impl FnMut(Hit)) {
+    pub fn for_each_phrase(&self, text: &str, found: &mut impl FnMut(Hit)) {
         let near = if text.is_ascii() { Vec::new() } else { self.near_foreign(text.as_bytes()) };
         if near.is_empty() {
-            return self.words(text, found);
+            return self.find_words(text, found);
         }
         let mut hits: Vec<Hit> = Vec::new();
-        self.words(text, &mut |hit| hits.push(hit));
+        self.find_words(text, &mut |hit| hits.push(hit));
         let bytes = text.as_bytes();
         for range in near {
             let begins = |(_, byte): &(usize, &u8)| self.foreign_starts.0[usize::from(**byte)];
@@ -261,7 +261,7 @@ impl Lexicon {
         ranges
     }
 
-    fn words(&self, text: &str, found: &mut impl FnMut(Hit)) {
+    fn find_words(&self, text: &str, found: &mut impl FnMut(Hit)) {
         let bytes = text.as_bytes();
         let mut at = 0;
         while at < bytes.len() && !self.filter.is_empty() {
@@ -274,7 +274,7 @@ impl Lexicon {
                 continue;
             }
             let start = at;
-            let (length, hash) = ascii::word(&bytes[at..]);
+            let (length, hash) = ascii::word_prefix(&bytes[at..]);
             at += length;
             forms(bytes, start, at, found);
             if self.may_have(hash.into()) {
@@ -452,7 +452,7 @@ mod tests {
         lexicon.add("it", &phrases.iter().map(|phrase| (*phrase).to_owned()).collect::<Vec<_>>());
         let mut found = Vec::new();
         let own = lexicon.number("it");
-        lexicon.each(text, &mut |hit| {
+        lexicon.for_each_phrase(text, &mut |hit| {
             if Some(hit.concept) == own {
                 found.push(text[hit.start..hit.end].to_owned());
             }

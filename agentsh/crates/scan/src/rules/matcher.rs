@@ -7,7 +7,7 @@ use super::raw::{PatternError, Rule};
 
 /// Default distance in bytes between concepts of a rule.
 const GAP: usize = 16;
-const WITHIN: usize = 80;
+const MAX_SET_DISTANCE: usize = 80;
 
 /// Where a rule matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl Matcher {
                 matcher.chains.push(Chain { rule: at, begins, first, gaps });
             }
             for line in &rule.together {
-                let (mut size, mut within) = (0, WITHIN);
+                let (mut size, mut within) = (0, MAX_SET_DISTANCE);
                 for word in line.split_whitespace() {
                     if let Some(bytes) = number_in_brackets(word) {
                         within = bytes;
@@ -136,7 +136,7 @@ impl Matcher {
 
     /// Maximum bytes from a rule's first concept to its last.
     #[cfg(test)]
-    pub fn reach(&self) -> usize {
+    pub fn longest_match(&self) -> usize {
         let chains = self.chains.iter().map(|chain| chain.gaps.iter().skip(1).sum());
         chains.chain(self.sets.iter().map(|set| set.within)).max().unwrap_or(0)
     }

@@ -13,7 +13,7 @@ use lexicon::Hit;
 pub use lexicon::Lexicon;
 use matcher::State;
 pub use matcher::{Match, Matcher};
-pub use pairs::{Pairs, Reader, TOLD, WINDOW};
+pub use pairs::{ALARM_POINTS, Pairs, Reader, WINDOW};
 pub use raw::{PatternError, Rule};
 
 use crate::finding::Category;
@@ -84,7 +84,7 @@ impl Patterns {
         let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let mut reading = spare().pop().unwrap_or_default();
         let (state, reader, base) = &mut reading;
-        self.lexicon.each(text, &mut |hit| {
+        self.lexicon.for_each_phrase(text, &mut |hit| {
             let hit = Hit { start: hit.start + *base, end: hit.end + *base, ..hit };
             self.matcher.step(state, hit, text, *base, found);
             if let Some(place) = self.pairs.step(reader, hit) {
@@ -92,7 +92,7 @@ impl Patterns {
             }
         });
         // No rule and no pair reaches over that.
-        *base += text.len() + 2 * agentsh_secrets::views::REACH;
+        *base += text.len() + 2 * agentsh_secrets::views::CONTEXT_BYTES;
         spare().push(reading);
     }
 
@@ -101,7 +101,7 @@ impl Patterns {
     pub fn roles(&self, text: &str) -> Vec<Vec<(usize, pairs::Pair)>> {
         let read = |text: &str| {
             let (mut reader, mut found) = (Reader::default(), Vec::new());
-            self.lexicon.each(text, &mut |hit| {
+            self.lexicon.for_each_phrase(text, &mut |hit| {
                 self.pairs.pairs(&mut reader, hit, &mut |pair| found.push((hit.start, pair)));
             });
             found
@@ -140,7 +140,7 @@ mod tests {
 
     fn rules_in(patterns: &Patterns, text: &str) -> Vec<String> {
         let mut found = Vec::new();
-        patterns.matches(&views::folded(text).text, &mut found, &mut |_| ());
+        patterns.matches(&views::folded_view(text).text, &mut found, &mut |_| ());
         found.iter().map(|found| patterns.rules[found.rule].id.clone()).collect()
     }
 
@@ -168,8 +168,8 @@ mod tests {
     /// Views contain only this much text around a change.
     #[test]
     fn rules_reach_no_further_than_a_view() {
-        let reach = Patterns::builtin().matcher.reach();
-        assert!(reach > 0 && reach.max(WINDOW) <= views::REACH, "{reach}");
+        let reach = Patterns::builtin().matcher.longest_match();
+        assert!(reach > 0 && reach.max(WINDOW) <= views::CONTEXT_BYTES, "{reach}");
     }
 
     #[test]

@@ -10,13 +10,13 @@ use super::lexicon::{Hit, Lexicon};
 const POINTS: &str = include_str!("../../patterns/points.txt");
 pub const PREFIX: &str = "role-";
 /// Maximum bytes between the starts of two roles.
-const NEAR: usize = 160;
+const MAX_ROLE_DISTANCE: usize = 160;
 /// Earlier roles that are considered.
 const RECENT: usize = 16;
 /// Bytes in which different pairs add up.
 pub const WINDOW: usize = 400;
 /// Points from which a text raises an alarm.
-pub const TOLD: u32 = 100;
+pub const ALARM_POINTS: u32 = 100;
 
 /// Two roles, as an index of the points.
 pub type Pair = u16;
@@ -75,7 +75,7 @@ impl Pairs {
         if role == 0 {
             return;
         }
-        while reader.recent.front().is_some_and(|(place, _)| place.start + NEAR < hit.start) {
+        while reader.recent.front().is_some_and(|(place, _)| place.start + MAX_ROLE_DISTANCE < hit.start) {
             reader.recent.pop_front();
         }
         let mut seen = 0_u64;
@@ -123,7 +123,7 @@ impl Pairs {
                 reader.sum -= u32::from(self.points[usize::from(pair)]);
             }
         }
-        if reader.sum < TOLD {
+        if reader.sum < ALARM_POINTS {
             return None;
         }
         let start = reader.inside.front().map_or(hit.start, |(start, _)| *start);

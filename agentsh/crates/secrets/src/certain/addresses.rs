@@ -23,7 +23,7 @@ pub(super) fn addresses(text: &str, found: &mut Vec<Secret>) {
             found.push(Secret { kind: "CONNECTION STRING", place, value: password });
         } else if let Some(place) = email(text, at) {
             from = place.end;
-            found.push(Secret::whole("EMAIL", place));
+            found.push(Secret::without_label("EMAIL", place));
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn vendors(text: &str, found: &mut Vec<Secret>) {
             let mut take = |at: usize, found_here: Option<(Range<usize>, &'static str)>| {
                 if let Some((place, kind)) = found_here.filter(|_| at >= from) {
                     from = place.end;
-                    found.push(Secret::whole(kind, place));
+                    found.push(Secret::without_label(kind, place));
                 }
             };
             if start < end {
@@ -75,7 +75,7 @@ fn webhooks(bytes: &[u8], found: &mut Vec<Secret>) {
         let is_path = |byte: &&u8| key_formats::is_key(**byte) || **byte == b'/';
         let length = bytes[from..].iter().take(200).take_while(is_path).count();
         if length >= 30 {
-            found.push(Secret::whole("SLACK WEBHOOK", start..from + length));
+            found.push(Secret::without_label("SLACK WEBHOOK", start..from + length));
         }
     }
 }
@@ -86,7 +86,7 @@ fn service_accounts(text: &str, found: &mut Vec<Secret>) {
     for at in NAME.find_iter(text.as_bytes()) {
         if let Some(place) = service_account(text, at).filter(|_| at >= from) {
             from = place.end;
-            found.push(Secret::whole("SERVICE ACCOUNT", place));
+            found.push(Secret::without_label("SERVICE ACCOUNT", place));
         }
     }
 }
@@ -149,7 +149,7 @@ pub(super) fn private_keys(text: &str, found: &mut Vec<Secret>) {
             false if has_line || longest >= BODY_WITHOUT_END => body + within.trim_end().len(),
             _ => continue,
         };
-        found.push(Secret::whole("PRIVATE KEY", start..end));
+        found.push(Secret::without_label("PRIVATE KEY", start..end));
         from = end;
     }
 }

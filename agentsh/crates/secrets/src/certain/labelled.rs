@@ -178,24 +178,24 @@ fn is_secret(value: &[u8]) -> bool {
         return false;
     }
     // `process.env.NAME`, `os.environ["X"]`, `get_secret(...)`.
-    !any(value, |byte| matches!(byte, b'(' | b'{' | b'[' | b'<')) && is_random(value)
+    !any_byte(value, |byte| matches!(byte, b'(' | b'{' | b'[' | b'<')) && is_random(value)
 }
 
 /// Letters and digits mixed as people do not write.
 fn is_random(value: &[u8]) -> bool {
-    let upper = any(value, |byte| byte.is_ascii_uppercase());
-    let lower = any(value, |byte| byte.is_ascii_lowercase());
-    let digits = any(value, |byte| byte.is_ascii_digit());
+    let upper = any_byte(value, |byte| byte.is_ascii_uppercase());
+    let lower = any_byte(value, |byte| byte.is_ascii_lowercase());
+    let digits = any_byte(value, |byte| byte.is_ascii_digit());
     if usize::from(digits) + usize::from(upper) + usize::from(lower) < 2 {
         return false;
     }
-    let is_mixed = any(value, |byte| !byte.is_ascii_digit());
+    let is_mixed = any_byte(value, |byte| !byte.is_ascii_digit());
     let entropy = checks::entropy(value);
     is_mixed && entropy >= 2.8 && (digits || value.len() >= 16 && entropy > 3.6)
 }
 
 /// Whether any byte fits, many bytes at once.
-fn any(value: &[u8], fits: impl Fn(u8) -> bool) -> bool {
+fn any_byte(value: &[u8], fits: impl Fn(u8) -> bool) -> bool {
     value.chunks(32).any(|block| block.iter().fold(false, |any, byte| any | fits(*byte)))
 }
 
@@ -223,7 +223,7 @@ pub(super) fn cloud_secrets(bytes: &[u8], found: &mut Vec<Secret>) {
             && checks::looks_random(value)
             && checks::entropy(value) > 4.0
         {
-            found.push(Secret::whole("AWS SECRET KEY", start..at));
+            found.push(Secret::without_label("AWS SECRET KEY", start..at));
         }
     }
 }

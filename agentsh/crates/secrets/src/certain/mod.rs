@@ -21,7 +21,7 @@ pub struct Secret {
 impl Secret {
     /// A secret that is only its value.
     #[must_use]
-    pub fn whole(kind: &'static str, place: Range<usize>) -> Self {
+    pub fn without_label(kind: &'static str, place: Range<usize>) -> Self {
         Self { kind, value: place.clone(), place }
     }
 }
@@ -50,7 +50,7 @@ pub fn find(text: &str) -> Vec<Secret> {
 /// The secrets in a text as written and in each of its views, in order and disjoint. Linear time.
 #[must_use]
 pub fn find_in_views(text: &str) -> Vec<Secret> {
-    settle(with_views(text))
+    sort_and_merge(with_views(text))
 }
 
 /// Like [`find_in_views`], unordered.
@@ -63,12 +63,12 @@ pub(crate) fn with_views(text: &str) -> Vec<Secret> {
 /// Adds the secrets in a view, at their places in the original.
 pub fn add_view(view: &views::View, found: &mut Vec<Secret>) {
     let of_view = find(&view.text).into_iter();
-    found.extend(of_view.map(|secret| Secret::whole(secret.kind, view.original(secret.place))));
+    found.extend(of_view.map(|secret| Secret::without_label(secret.kind, view.original_range(secret.place))));
 }
 
 /// In order and disjoint: the longest of those that begin first.
 #[must_use]
-pub fn settle(mut found: Vec<Secret>) -> Vec<Secret> {
+pub fn sort_and_merge(mut found: Vec<Secret>) -> Vec<Secret> {
     found.retain(|secret| !secret.place.is_empty());
     found.sort_by_key(|secret| (secret.place.start, std::cmp::Reverse(secret.place.end)));
     let mut kept: Vec<Secret> = Vec::with_capacity(found.len());

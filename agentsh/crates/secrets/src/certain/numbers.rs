@@ -41,9 +41,9 @@ fn find_where(text: &str, may_begin: fn(&[u8], usize, usize) -> bool, found: &mu
             }
         }
         // An IBAN begins with two letters before its check digits.
-        if let Some(place) = at.checked_sub(2).and_then(|start| iban::place(bytes, start)) {
+        if let Some(place) = at.checked_sub(2).and_then(|start| iban::find_iban(bytes, start)) {
             from = place.end;
-            found.push(Secret::whole("IBAN", place));
+            found.push(Secret::without_label("IBAN", place));
             continue;
         }
         // Other values do not begin inside a word.
@@ -137,16 +137,17 @@ fn number(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[Group
         && !matches!(before, Some(b'.' | b'-'))
         && !matches!(bytes.get(end), Some(b'-' | b'_'))
     {
-        return Some(Secret::whole("CREDIT CARD", start..end));
+        return Some(Secret::without_label("CREDIT CARD", start..end));
     }
     // Not part of something longer: 1-2-3-123-45-6789.
     let bounded = !matches!(before, Some(b'-' | b'.' | b'/' | b'@' | b'#'))
         && after != Some(b'-')
         && after != Some(b'/');
     if lengths == [3, 2, 4] && all(b'-') && bounded && checks::ssn(digits) {
-        return Some(Secret::whole("SSN", start..end));
+        return Some(Secret::without_label("SSN", start..end));
     }
-    phone(bytes, start, end, &lengths, &separators, bounded).map(|place| Secret::whole("PHONE", place))
+    phone(bytes, start, end, &lengths, &separators, bounded)
+        .map(|place| Secret::without_label("PHONE", place))
 }
 
 /// The end of a card number: groups with one kind of separator, issuer, length and check digit.

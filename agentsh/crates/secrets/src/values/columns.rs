@@ -27,7 +27,7 @@ pub(super) fn find(text: &str, at: usize, limit: usize, found: &mut Vec<Entity>)
     let columns: Vec<usize> = title
         .split(separator)
         .enumerate()
-        .filter(|(_, cell)| cell.len() <= MAX_TITLE && is_secret_name(plain(cell)))
+        .filter(|(_, cell)| cell.len() <= MAX_TITLE && is_secret_name(unquoted_cell(cell)))
         .map(|(column, _)| column)
         .collect();
     let count = title.matches(separator).count();
@@ -35,7 +35,7 @@ pub(super) fn find(text: &str, at: usize, limit: usize, found: &mut Vec<Entity>)
         let row = line(text, end).filter(|row| row.matches(separator).count() == count);
         let Some(row) = row.filter(|_| !columns.is_empty()) else { break };
         for (column, cell) in row.split(separator).enumerate() {
-            let value = plain(cell);
+            let value = unquoted_cell(cell);
             let is_whole = !value.contains(char::is_whitespace);
             if columns.contains(&column) && is_whole && is_value(value) && found.len() < limit {
                 let start = value.as_ptr() as usize - text.as_ptr() as usize;
@@ -58,6 +58,6 @@ fn line(text: &str, start: usize) -> Option<&str> {
 }
 
 /// A cell without quotes and spaces.
-fn plain(cell: &str) -> &str {
+fn unquoted_cell(cell: &str) -> &str {
     cell.trim_matches(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '*'))
 }

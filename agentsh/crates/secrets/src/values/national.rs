@@ -7,7 +7,7 @@ use super::national_checks::{
     korean, mexican, national_insurance, norwegian, romanian, shifted_date, singapore, spanish, turkish,
     values,
 };
-use crate::checks::{self, date, weighted};
+use crate::checks::{self, date, weighted_sum};
 
 /// Bytes around a number in which a label may be.
 const LABEL_WINDOW_BEFORE: usize = 56;
@@ -86,7 +86,7 @@ const FORMS: [Form; 31] = [
     // Poland.
     form(
         11,
-        |d| weighted(d, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1]).is_multiple_of(10) && shifted_date(d),
+        |d| weighted_sum(d, &[1, 3, 7, 9, 1, 3, 7, 9, 1, 3, 1]).is_multiple_of(10) && shifted_date(d),
         WithoutLabel::Never,
         &["pesel"],
     ),
@@ -125,14 +125,14 @@ const FORMS: [Form; 31] = [
     // United Kingdom: NHS.
     form(
         10,
-        |d| weighted(d, &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]).is_multiple_of(11),
+        |d| weighted_sum(d, &[10, 9, 8, 7, 6, 5, 4, 3, 2, 1]).is_multiple_of(11),
         WithoutLabel::Never,
         &["nhs"],
     ),
     // Bulgaria.
     form(
         10,
-        |d| weighted(d, &[2, 4, 8, 5, 10, 9, 7, 3, 6]) % 11 % 10 == u32::from(d[9]),
+        |d| weighted_sum(d, &[2, 4, 8, 5, 10, 9, 7, 3, 6]) % 11 % 10 == u32::from(d[9]),
         WithoutLabel::Never,
         &["egn", "егн"],
     ),
@@ -153,7 +153,7 @@ const FORMS: [Form; 31] = [
     // Netherlands.
     form(
         9,
-        |d| (weighted(d, &[9, 8, 7, 6, 5, 4, 3, 2]) + 11 * 9 - u32::from(d[8])).is_multiple_of(11),
+        |d| (weighted_sum(d, &[9, 8, 7, 6, 5, 4, 3, 2]) + 11 * 9 - u32::from(d[8])).is_multiple_of(11),
         WithoutLabel::Never,
         &["bsn", "burgerservicenummer", "sofinummer"],
     ),
@@ -166,14 +166,14 @@ const FORMS: [Form; 31] = [
     // Australia.
     form(
         9,
-        |d| weighted(d, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11),
+        |d| weighted_sum(d, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11),
         WithoutLabel::Never,
         &["tfn", "tax file"],
     ),
     // Portugal.
     form(
         9,
-        |d| (11 - weighted(d, &[9, 8, 7, 6, 5, 4, 3, 2]) % 11) % 11 % 10 == u32::from(d[8]),
+        |d| (11 - weighted_sum(d, &[9, 8, 7, 6, 5, 4, 3, 2]) % 11) % 11 % 10 == u32::from(d[8]),
         WithoutLabel::Never,
         &["nif", "contribuinte"],
     ),
@@ -231,7 +231,7 @@ pub(super) fn find(
     if digits.len() > MIN_COUNT && starts && is_end(bytes.get(at.end)) {
         return number(text, at, digits, groups, sought).then(|| at.clone());
     }
-    lettered(text, at, digits)
+    with_capitals(text, at, digits)
 }
 
 fn number(text: &str, at: &Range<usize>, digits: &[u8], groups: &[usize], sought: bool) -> bool {
@@ -245,14 +245,14 @@ fn number(text: &str, at: &Range<usize>, digits: &[u8], groups: &[usize], sought
         WithoutLabel::Always => true,
         WithoutLabel::Grouped(wanted) if wanted == groups => true,
         WithoutLabel::Grouped(_) | WithoutLabel::Never => {
-            near.says(text, at, form.labels) || near.says(text, at, &GENERIC_LABELS)
+            near.has_label_near(text, at, form.labels) || near.has_label_near(text, at, &GENERIC_LABELS)
         }
-        WithoutLabel::Named => near.says(text, at, form.labels),
+        WithoutLabel::Named => near.has_label_near(text, at, form.labels),
     })
 }
 
 /// Capitals around digits, as one value: `AB 12 34 56 C`, `X1234567L`.
-fn lettered(text: &str, at: &Range<usize>, digits: &[u8]) -> Option<Range<usize>> {
+fn with_capitals(text: &str, at: &Range<usize>, digits: &[u8]) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let is_capital = |byte: &&u8| byte.is_ascii_uppercase();
     let around = &bytes[at.start.saturating_sub(2)..(at.end + 2).min(bytes.len())];
@@ -290,7 +290,7 @@ fn lettered(text: &str, at: &Range<usize>, digits: &[u8]) -> Option<Range<usize>
         form.shape.len() == value.len()
             && form.shape.iter().zip(&value).all(|(shape, byte)| (*shape == b'9') == byte.is_ascii_digit())
             && (form.check)(&value)
-            && (form.labels.is_empty() || Near::default().says(text, &(start..end), form.labels))
+            && (form.labels.is_empty() || Near::default().has_label_near(text, &(start..end), form.labels))
     };
     LETTERED_IDS.iter().any(fits).then_some(start..end)
 }
@@ -318,7 +318,7 @@ struct Near(Option<[String; 2]>);
 
 impl Near {
     /// Whether a label is near `at`.
-    fn says(&mut self, text: &str, at: &Range<usize>, labels: &[&str]) -> bool {
+    fn has_label_near(&mut self, text: &str, at: &Range<usize>, labels: &[&str]) -> bool {
         let near = self.0.get_or_insert_with(|| {
             let before = text.floor_char_boundary(at.start.saturating_sub(LABEL_WINDOW_BEFORE))..at.start;
             let behind = at.end..text.floor_char_boundary(at.end + LABEL_WINDOW_AFTER);

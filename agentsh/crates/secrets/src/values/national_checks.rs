@@ -1,6 +1,6 @@
 //! Checks of national identity numbers. Digits are values, words are ASCII; lengths are those of the format.
 
-use crate::checks::{date, weighted};
+use crate::checks::{date, weighted_sum};
 
 pub(super) fn values(word: &[u8]) -> Vec<u8> {
     word.iter().filter(|byte| byte.is_ascii_digit()).map(|digit| digit - b'0').collect()
@@ -29,11 +29,11 @@ pub(super) fn chinese(digits: &[u8], check: Option<u8>) -> bool {
     matches!(number_of(&digits[..2]), 11..=15 | 21..=23 | 31..=37 | 41..=46 | 50..=54 | 61..=65 | 71 | 81 | 82)
         && matches!(number_of(&digits[6..8]), 19 | 20)
         && date(digits, 10, 12)
-        && check.is_some_and(|check| (12 - weighted(digits, &WEIGHTS) % 11) % 11 == u32::from(check))
+        && check.is_some_and(|check| (12 - weighted_sum(digits, &WEIGHTS) % 11) % 11 == u32::from(check))
 }
 
 pub(super) fn ean(digits: &[u8]) -> bool {
-    weighted(digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
+    weighted_sum(digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
 }
 
 pub(super) fn norwegian(digits: &[u8]) -> bool {
@@ -41,8 +41,8 @@ pub(super) fn norwegian(digits: &[u8]) -> bool {
     // Temporary residents have 40 added to the day.
     born[0] = if born[0] >= 4 { born[0] - 4 } else { born[0] };
     date(&born, 2, 0)
-        && weighted(digits, &[3, 7, 6, 1, 8, 9, 4, 5, 2, 1]).is_multiple_of(11)
-        && weighted(digits, &[5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1]).is_multiple_of(11)
+        && weighted_sum(digits, &[3, 7, 6, 1, 8, 9, 4, 5, 2, 1]).is_multiple_of(11)
+        && weighted_sum(digits, &[5, 4, 3, 2, 7, 6, 5, 4, 3, 2, 1]).is_multiple_of(11)
 }
 
 pub(super) fn belgian(digits: &[u8]) -> bool {
@@ -51,19 +51,19 @@ pub(super) fn belgian(digits: &[u8]) -> bool {
 }
 
 pub(super) fn korean(digits: &[u8]) -> bool {
-    let sum = weighted(digits, &[2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5]);
+    let sum = weighted_sum(digits, &[2, 3, 4, 5, 6, 7, 8, 9, 2, 3, 4, 5]);
     date(digits, 2, 4) && matches!(digits[6], 1..=8) && (11 - sum % 11) % 10 == u32::from(digits[12])
 }
 
 pub(super) fn romanian(digits: &[u8]) -> bool {
-    let sum = weighted(digits, &[2, 7, 9, 1, 4, 6, 3, 5, 8, 2, 7, 9]) % 11;
+    let sum = weighted_sum(digits, &[2, 7, 9, 1, 4, 6, 3, 5, 8, 2, 7, 9]) % 11;
     matches!(digits[0], 1..=8)
         && date(digits, 3, 5)
         && (if sum == 10 { 1 } else { sum }) == u32::from(digits[12])
 }
 
 pub(super) fn brazilian(digits: &[u8]) -> bool {
-    let check = |weights: &[u32]| match weighted(digits, weights) % 11 {
+    let check = |weights: &[u32]| match weighted_sum(digits, weights) % 11 {
         0 | 1 => 0,
         rest => 11 - rest,
     };
@@ -80,11 +80,11 @@ pub(super) fn shifted_date(digits: &[u8]) -> bool {
 }
 
 pub(super) fn turkish(digits: &[u8]) -> bool {
-    let odd = weighted(digits, &[7, 0, 7, 0, 7, 0, 7, 0, 7]);
-    let even = weighted(digits, &[0, 1, 0, 1, 0, 1, 0, 1]);
+    let odd = weighted_sum(digits, &[7, 0, 7, 0, 7, 0, 7, 0, 7]);
+    let even = weighted_sum(digits, &[0, 1, 0, 1, 0, 1, 0, 1]);
     digits[0] != 0
         && (odd + 100 - even) % 10 == u32::from(digits[9])
-        && weighted(digits, &[1; 10]) % 10 == u32::from(digits[10])
+        && weighted_sum(digits, &[1; 10]) % 10 == u32::from(digits[10])
 }
 
 /// ISO 7064, MOD 11,10.
@@ -97,15 +97,15 @@ pub(super) fn iso_7064(digits: &[u8]) -> bool {
 }
 
 pub(super) fn baltic(digits: &[u8]) -> bool {
-    let first = weighted(digits, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 1]) % 11;
-    let second = weighted(digits, &[3, 4, 5, 6, 7, 8, 9, 1, 2, 3]) % 11 % 10;
+    let first = weighted_sum(digits, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 1]) % 11;
+    let second = weighted_sum(digits, &[3, 4, 5, 6, 7, 8, 9, 1, 2, 3]) % 11 % 10;
     matches!(digits[0], 1..=8)
         && date(digits, 3, 5)
         && (if first == 10 { second } else { first }) == u32::from(digits[10])
 }
 
 pub(super) fn japanese(digits: &[u8]) -> bool {
-    let rest = weighted(digits, &[6, 5, 4, 3, 2, 7, 6, 5, 4, 3, 2]) % 11;
+    let rest = weighted_sum(digits, &[6, 5, 4, 3, 2, 7, 6, 5, 4, 3, 2]) % 11;
     (if rest < 2 { 0 } else { 11 - rest }) == u32::from(digits[11])
 }
 
@@ -134,7 +134,7 @@ pub(super) fn spanish(value: &[u8]) -> bool {
 }
 
 pub(super) fn singapore(value: &[u8]) -> bool {
-    let sum = weighted(&values(value), &[2, 7, 6, 5, 4, 3, 2]);
+    let sum = weighted_sum(&values(value), &[2, 7, 6, 5, 4, 3, 2]);
     let (letters, offset): (&[u8; 11], u32) = match value[0] {
         b'S' => (b"JZIHGFEDCBA", 0),
         b'T' => (b"JZIHGFEDCBA", 4),
@@ -153,7 +153,7 @@ pub(super) fn finnish(value: &[u8]) -> bool {
 
 pub(super) fn irish(value: &[u8]) -> bool {
     let second = value.get(8).map_or(0, |letter| u32::from(letter - b'@') * 9);
-    let sum = weighted(&values(value), &[8, 7, 6, 5, 4, 3, 2]) + second;
+    let sum = weighted_sum(&values(value), &[8, 7, 6, 5, 4, 3, 2]) + second;
     b"WABCDEFGHIJKLMNOPQRSTUV".get((sum % 23) as usize) == Some(&value[7])
 }
 

@@ -41,7 +41,7 @@ pub(super) fn find(text: &str, limit: usize, sought: bool, found: &mut Vec<Entit
             continue;
         }
         let plus = start > 0 && bytes[start - 1] == b'+';
-        if let Some(kind) = kind(bytes, start, end, &digits, &groups, plus)
+        if let Some(kind) = number_kind(bytes, start, end, &digits, &groups, plus)
             && found.len() < limit
         {
             found.push(Entity { kind, start, end });
@@ -59,7 +59,7 @@ fn spaced_ibans(bytes: &[u8], limit: usize, found: &mut Vec<Entity>) {
         else {
             continue;
         };
-        if let Some(Range { start, end }) = iban::place(bytes, start).filter(|_| found.len() < limit) {
+        if let Some(Range { start, end }) = iban::find_iban(bytes, start).filter(|_| found.len() < limit) {
             found.push(Entity { kind: Kind::Iban, start, end });
             at = end;
         }
@@ -70,7 +70,14 @@ fn begins_iban(bytes: &[u8]) -> bool {
     matches!(bytes, [b'A'..=b'Z', b'A'..=b'Z', b'0'..=b'9', b'0'..=b'9'])
 }
 
-fn kind(bytes: &[u8], start: usize, end: usize, digits: &[u8], groups: &[usize], plus: bool) -> Option<Kind> {
+fn number_kind(
+    bytes: &[u8],
+    start: usize,
+    end: usize,
+    digits: &[u8],
+    groups: &[usize],
+    plus: bool,
+) -> Option<Kind> {
     let written = &bytes[start..end];
     if groups.len() == 4 && written.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') {
         return is_address(written).then_some(Kind::Ip);

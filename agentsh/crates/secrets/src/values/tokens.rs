@@ -34,7 +34,7 @@ pub(super) fn find(text: &str, limit: usize, found: &mut Vec<Entity>) {
             at + letters + stop
         } else {
             let end = at + letters + length(&bytes[at + letters..], |class| class != WORD_BREAK);
-            word(text, at, end, announced, found);
+            check_word(text, at, end, announced, found);
             end
         };
         announced = match next(text, at, end, announced) {
@@ -127,7 +127,7 @@ fn names_secret(before: &str) -> bool {
     near.rsplit(|c: char| c.is_whitespace() || "\"'`<>,".contains(c)).next().is_some_and(is_secret_name)
 }
 
-fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<Entity>) {
+fn check_word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<Entity>) {
     let end = start + text[start..end].trim_end_matches(['.', ':', '!', '?', '\\']).len();
     let word = &text[start..end];
     if word.len() < 6 {
@@ -144,7 +144,7 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
         return;
     }
     // A known key format wins.
-    if key_formats::known(word).is_none() && word.len() <= MAX_WORD && ids::is_id(text, start, word) {
+    if key_formats::key_kind(word).is_none() && word.len() <= MAX_WORD && ids::is_id(text, start, word) {
         push(Kind::Id, start, end);
         return;
     }
@@ -157,7 +157,7 @@ fn word(text: &str, start: usize, end: usize, announced: bool, found: &mut Vec<E
         let value = word[at + 1..].trim_start_matches(['=', ':']);
         let value_start = end - value.len();
         // A known format is reported as such.
-        if secret && is_value(value) && key_formats::known(value).is_none() {
+        if secret && is_value(value) && key_formats::key_kind(value).is_none() {
             push(Kind::NamedSecret, value_start, end);
         } else {
             classify(value, value_start, &mut push);
@@ -228,7 +228,7 @@ fn address(word: &str, scheme: usize, start: usize, push: &mut impl FnMut(Kind, 
     push(Kind::Url, start, start + word.len());
     let mut at = scheme + 3 + authority;
     for part in rest[authority..].split(['/', '?', '&', '#', '=']) {
-        if let Some((Kind::ApiKey | Kind::Jwt, _)) = key_formats::known(part) {
+        if let Some((Kind::ApiKey | Kind::Jwt, _)) = key_formats::key_kind(part) {
             push(Kind::ApiKey, start + at, start + at + part.len());
         } else if part.len() >= 24
             && part.len() <= MAX_WORD
@@ -291,7 +291,7 @@ fn classify(word: &str, start: usize, push: &mut impl FnMut(Kind, usize, usize))
     if word.len() > MAX_WORD {
         return;
     }
-    if let Some((kind, prefix)) = key_formats::known(word) {
+    if let Some((kind, prefix)) = key_formats::key_kind(word) {
         // A short prefix is not worth tracking.
         push(kind, if prefix < 5 { start } else { start + prefix }, end);
         return;

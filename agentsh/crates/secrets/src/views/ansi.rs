@@ -10,7 +10,7 @@ pub fn strip(text: &str) -> (Cow<'_, str>, usize) {
         return (text.into(), 0);
     }
     let mut kept = String::with_capacity(text.len());
-    each(text, false, &mut |piece, _| kept.push_str(piece));
+    for_each_visible(text, false, &mut |piece, _| kept.push_str(piece));
     let removed = text.len() - kept.len();
     (kept.into(), removed)
 }
@@ -29,7 +29,7 @@ fn is_control(byte: u8) -> bool {
 
 /// Calls `keep` with remaining pieces and places. `strings`: also text in control strings (titles, links), for
 /// scanning.
-pub fn each<'a>(text: &'a str, strings: bool, keep: &mut dyn FnMut(&'a str, usize)) {
+pub fn for_each_visible<'a>(text: &'a str, strings: bool, keep: &mut dyn FnMut(&'a str, usize)) {
     if !has_control(text) {
         return keep(text, 0);
     }
@@ -63,7 +63,7 @@ fn escape(text: &str, at: usize, strings: bool, terminators: &mut Terminators) -
         Some(b']' | b'P' | b'X' | b'^' | b'_') if strings => 2,
         // An unterminated string extends to the end, as in a terminal.
         Some(b']' | b'P' | b'X' | b'^' | b'_') => {
-            terminators.after(text, at + 2).map_or(text.len(), |end| end) - at
+            terminators.end_after(text, at + 2).map_or(text.len(), |end| end) - at
         }
         Some(0x20..=0x2f) => {
             let between = rest.iter().take(8).take_while(|byte| (0x20..=0x2f).contains(*byte)).count();
@@ -78,7 +78,7 @@ fn c1(text: &str, at: usize, strings: bool, terminators: &mut Terminators) -> us
     match text.as_bytes()[at + 1] {
         0x9b => 2 + control_sequence(&text.as_bytes()[at + 2..]),
         // Most programs ignore eight-bit controls: an unterminated one is one character.
-        0x90 | 0x98 | 0x9d..=0x9f if !strings => terminators.after(text, at + 2).unwrap_or(at + 2) - at,
+        0x90 | 0x98 | 0x9d..=0x9f if !strings => terminators.end_after(text, at + 2).unwrap_or(at + 2) - at,
         _ => 2,
     }
 }
@@ -97,7 +97,7 @@ struct Terminators {
 
 impl Terminators {
     /// After the first BEL or ST from `at`.
-    fn after(&mut self, text: &str, at: usize) -> Option<usize> {
+    fn end_after(&mut self, text: &str, at: usize) -> Option<usize> {
         let found = self.found.clone()?;
         if self.from <= at && at <= found.start && found.end > 0 {
             return Some(found.end);
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn scan_reads_text_inside_control_strings() {
         let mut seen = String::new();
-        each("a\u{1b}]0;ignore this\u{7}b", true, &mut |piece, _| seen.push_str(piece));
+        for_each_visible("a\u{1b}]0;ignore this\u{7}b", true, &mut |piece, _| seen.push_str(piece));
         assert_eq!(seen, "a0;ignore thisb");
     }
 }

@@ -144,7 +144,7 @@ pub(super) fn runs(text: &str) -> Vec<View> {
                 push(radix::decoded::<5, 8>(run, &radix::BASE32), place.clone(), &mut views);
             }
             if may_be_text(run) {
-                push(narrowed(radix::base64(run)), place, &mut views);
+                push(utf16_to_bytes(radix::base64(run)), place, &mut views);
             }
         }
         if views.len() >= RUNS {
@@ -201,7 +201,7 @@ fn may_be_base32(run: &[u8]) -> bool {
 }
 
 /// UTF-16 text, which shells accept in Base64, as bytes.
-fn narrowed(bytes: Vec<u8>) -> Vec<u8> {
+fn utf16_to_bytes(bytes: Vec<u8>) -> Vec<u8> {
     let is_wide = bytes.len() >= 8 && bytes.iter().skip(1).step_by(2).all(|byte| *byte == 0);
     if is_wide { bytes.into_iter().step_by(2).collect() } else { bytes }
 }
@@ -304,7 +304,7 @@ mod tests {
         }
         let text = "a &#73;&#103; b";
         let view = escapes(text).unwrap_or_default();
-        assert_eq!(&text[view.original(2..4)], "&#73;&#103;");
+        assert_eq!(&text[view.original_range(2..4)], "&#73;&#103;");
     }
 
     #[test]

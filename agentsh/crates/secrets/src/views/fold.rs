@@ -13,16 +13,16 @@ use super::view::{Builder, View};
 
 pub(super) fn view(text: &str) -> View {
     let mut builder = Builder::with_capacity(text.len());
-    ansi::each(text, true, &mut |piece, at| fold(piece, at, &mut builder));
+    ansi::for_each_visible(text, true, &mut |piece, at| fold_piece(piece, at, &mut builder));
     builder.finish(text.len())
 }
 
-fn fold(piece: &str, at: usize, builder: &mut Builder) {
+fn fold_piece(piece: &str, at: usize, builder: &mut Builder) {
     let bytes = piece.as_bytes();
     // What stays is copied at once.
     let (mut kept, mut start) = (0, 0);
     while start < bytes.len() {
-        start += ascii::plain(&bytes[start..]);
+        start += ascii::ascii_prefix_length(&bytes[start..]);
         for character in piece[start..].chars().take_while(|character| !character.is_ascii()) {
             let spelling = spelling(character);
             let end = start + character.len_utf8();

@@ -34,7 +34,7 @@ pub(super) fn invisible(text: &str) -> impl Iterator<Item = (usize, char)> + '_ 
         loop {
             let byte = *bytes.get(from)?;
             if byte.is_ascii() {
-                from += ascii::plain(&bytes[from..]);
+                from += ascii::ascii_prefix_length(&bytes[from..]);
                 continue;
             }
             from += 1;
@@ -165,7 +165,7 @@ pub fn smuggled_texts(text: &str) -> Vec<View> {
     }
     views.push(tags.finish(text.len()));
     if let Some(place) = place {
-        views.push(View::standing_for(readable(&selectors), place.clone()));
+        views.push(View::standing_for(readable_text(&selectors), place.clone()));
         if let Some(first) = bits.first().filter(|_| bits.len() >= 48) {
             for one in [0, 1] {
                 let values = bits.iter().map(|c| u8::from(c == first) ^ one).collect::<Vec<u8>>();
@@ -173,7 +173,7 @@ pub fn smuggled_texts(text: &str) -> Vec<View> {
                     .chunks_exact(8)
                     .map(|byte| byte.iter().fold(0, |sum, bit| sum << 1 | bit))
                     .collect();
-                views.push(View::standing_for(readable(&bytes), place.clone()));
+                views.push(View::standing_for(readable_text(&bytes), place.clone()));
             }
         }
     }
@@ -183,7 +183,7 @@ pub fn smuggled_texts(text: &str) -> Vec<View> {
 
 /// Empty if it is not text.
 #[must_use]
-pub fn readable(bytes: &[u8]) -> String {
+pub fn readable_text(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let bad = text.chars().filter(|c| *c == '\u{fffd}' || c.is_control() && !c.is_whitespace()).count();
     if bad * 10 > text.chars().count() { String::new() } else { text.into_owned() }

@@ -12,7 +12,7 @@ mod view;
 
 pub use characters::{Folding, HANGUL_SYLLABLES, folding};
 pub use decode::escapes;
-pub use invisible::readable;
+pub use invisible::readable_text;
 use prescan::Prescan;
 pub use view::{Builder, View};
 
@@ -26,11 +26,11 @@ const LEAST: usize = 4096;
 const PIECE: usize = 8192;
 const OVERLAP: usize = 1024;
 /// Bytes around a change that are read with it: no rule spans more.
-pub const REACH: usize = 512;
+pub const CONTEXT_BYTES: usize = 512;
 
 /// See [`fold`].
 #[must_use]
-pub fn folded(text: &str) -> View {
+pub fn folded_view(text: &str) -> View {
     fold::view(text)
 }
 
@@ -60,7 +60,7 @@ fn walk(
     let survey = Prescan::of(text);
     let mut views = Vec::new();
     let near = |view: View, disguised, again| {
-        view.near_changes(REACH).into_iter().map(move |view| (view, disguised, again))
+        view.near_changes(CONTEXT_BYTES).into_iter().map(move |view| (view, disguised, again))
     };
     if survey.needs_folding() {
         views.extend(near(fold::view(text), false, false));

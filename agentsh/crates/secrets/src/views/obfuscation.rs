@@ -3,7 +3,7 @@
 
 use agentsh_base::ascii::Outlines;
 
-use super::REACH;
+use super::CONTEXT_BYTES;
 use super::prescan::Prescan;
 use super::view::{Builder, View};
 
@@ -28,13 +28,13 @@ const CLUES: [&str; 14] = [
 pub(super) fn views(text: &str, survey: &Prescan) -> Vec<View> {
     let mut views = Vec::new();
     if survey.spaced {
-        views.extend(unspaced(text).near_changes(REACH));
+        views.extend(join_spaced_letters(text).near_changes(CONTEXT_BYTES));
     }
     if !survey.leet.is_empty() {
-        views.extend(unleet(text).changed_at(&survey.leet).near_changes(REACH));
+        views.extend(undo_leetspeak(text).changed_at(&survey.leet).near_changes(CONTEXT_BYTES));
     }
     if survey.turned.len() > 1 {
-        views.extend(turned(text, &survey.turned));
+        views.extend(undo_rotation(text, &survey.turned));
     }
     views
 }
@@ -59,7 +59,7 @@ pub(super) static TURNED: Outlines = {
 const MAX_WORD_LENGTH: usize = 12;
 
 /// `S Y S T E M   x` as `SYSTEM x`: joins single characters, keeps wider spaces.
-fn unspaced(text: &str) -> View {
+fn join_spaced_letters(text: &str) -> View {
     let mut builder = Builder::with_capacity(text.len());
     let bytes = text.as_bytes();
     let is_space = |at: usize| bytes.get(at).is_none_or(u8::is_ascii_whitespace);
@@ -77,7 +77,7 @@ fn unspaced(text: &str) -> View {
 }
 
 /// Digits and signs as letters, in words with letters or among such words.
-fn unleet(text: &str) -> View {
+fn undo_leetspeak(text: &str) -> View {
     let letter = |byte| match byte {
         b'0' => b'o',
         b'1' | b'!' => b'i',
@@ -88,25 +88,25 @@ fn unleet(text: &str) -> View {
         b'8' => b'b',
         other => other,
     };
-    exchanged(text, letter, 0)
+    replace_letters(text, letter, 0)
 }
 
 /// With other letters; those of ASCII stay such, so positions stay.
-fn exchanged(text: &str, letter: impl Fn(u8) -> u8, start: usize) -> View {
+fn replace_letters(text: &str, letter: impl Fn(u8) -> u8, start: usize) -> View {
     let text = String::from_utf8(text.bytes().map(letter).collect()).unwrap_or_default();
     let end = start + text.len();
     View::standing_for(text, start..end)
 }
 
 /// Paragraphs with two revealing words, undone.
-fn turned(text: &str, mut words: &[usize]) -> Vec<View> {
+fn undo_rotation(text: &str, mut words: &[usize]) -> Vec<View> {
     let mut views = Vec::new();
     let mut start = 0;
     for paragraph in text.split_inclusive('\n') {
         let inside;
         (inside, words) = words.split_at(words.partition_point(|word| *word < start + paragraph.len()));
         if inside.len() >= 2 {
-            views.push(exchanged(paragraph, turn, start));
+            views.push(replace_letters(paragraph, rotate_letter, start));
         }
         start += paragraph.len();
     }
@@ -115,10 +115,10 @@ fn turned(text: &str, mut words: &[usize]) -> Vec<View> {
 
 /// Whether a word is a revealing one in rot13.
 pub(super) fn is_clue(word: &[u8]) -> bool {
-    CLUES.iter().any(|clue| clue.bytes().eq(word.iter().map(u8::to_ascii_lowercase).map(turn)))
+    CLUES.iter().any(|clue| clue.bytes().eq(word.iter().map(u8::to_ascii_lowercase).map(rotate_letter)))
 }
 
-fn turn(byte: u8) -> u8 {
+fn rotate_letter(byte: u8) -> u8 {
     match byte {
         b'a'..=b'z' => (byte - b'a' + 13) % 26 + b'a',
         b'A'..=b'Z' => (byte - b'A' + 13) % 26 + b'A',

@@ -29,8 +29,8 @@ impl View {
 
     /// The original bytes of a view's `range`, with omissions in between.
     #[must_use]
-    pub fn original(&self, range: Range<usize>) -> Range<usize> {
-        let start = self.point(range.start);
+    pub fn original_range(&self, range: Range<usize>) -> Range<usize> {
+        let start = self.original_position(range.start);
         let end = match self.marks.binary_search_by_key(&range.end, |mark| mark.0) {
             Ok(at) => self.marks[at].1,
             Err(at) => {
@@ -44,7 +44,7 @@ impl View {
         start..end.max(start)
     }
 
-    fn point(&self, at: usize) -> usize {
+    fn original_position(&self, at: usize) -> usize {
         let after = self.marks.partition_point(|mark| mark.0 <= at);
         let limit = self.marks.get(after).map_or(self.end, |mark| mark.1);
         after.checked_sub(1).map_or(0, |last| (self.marks[last].1 + at - self.marks[last].0).min(limit))
@@ -67,7 +67,7 @@ impl View {
     pub(super) fn near_changes(self, reach: usize) -> Vec<Self> {
         let (bytes, is_white) = (self.text.as_bytes(), u8::is_ascii_whitespace);
         let changes = self.marks.strip_prefix(&[(0, 0)]).unwrap_or(&self.marks);
-        let is_cut = self.point(self.text.len()) < self.end;
+        let is_cut = self.original_position(self.text.len()) < self.end;
         let mut parts: Vec<Range<usize>> = Vec::new();
         let mut next = 0;
         while next < changes.len() + usize::from(is_cut) {
@@ -102,17 +102,17 @@ impl View {
             [part.start + 1, part.end].map(|at| self.marks.partition_point(|mark| mark.0 < at));
         let marks = self.marks.get(first..last).into_iter().flatten();
         let marks = marks.map(|mark| (mark.0 - part.start, mark.1));
-        let marks = std::iter::once((0, self.point(part.start))).chain(marks).collect();
-        let end = self.original(part.clone()).end;
+        let marks = std::iter::once((0, self.original_position(part.start))).chain(marks).collect();
+        let end = self.original_range(part.clone()).end;
         Self { text: self.text.get(part).unwrap_or_default().to_owned(), marks, end }
     }
 
     /// As if made from `parent`'s original.
     pub fn rebase(&mut self, parent: &View) {
         for mark in &mut self.marks {
-            mark.1 = parent.point(mark.1);
+            mark.1 = parent.original_position(mark.1);
         }
-        self.end = parent.original(self.end..self.end).end.max(parent.point(self.end));
+        self.end = parent.original_range(self.end..self.end).end.max(parent.original_position(self.end));
     }
 }
 
@@ -176,10 +176,10 @@ mod tests {
         builder.copy(" c", 11);
         let view = builder.finish(original.len());
         assert_eq!(view.text, "ab & c");
-        assert_eq!(&original[view.original(0..2)], "a\u{200b}b");
-        assert_eq!(&original[view.original(3..4)], "&amp;");
-        assert_eq!(&original[view.original(0..6)], original);
-        assert_eq!(&original[view.original(5..6)], "c");
+        assert_eq!(&original[view.original_range(0..2)], "a\u{200b}b");
+        assert_eq!(&original[view.original_range(3..4)], "&amp;");
+        assert_eq!(&original[view.original_range(0..6)], original);
+        assert_eq!(&original[view.original_range(5..6)], "c");
     }
 
     #[test]
@@ -197,8 +197,8 @@ mod tests {
         let [part] = parts.as_slice() else { panic!("{parts:?}") };
         assert!((200..250).contains(&part.text.len()), "{part:?}");
         let at = part.text.find('&').unwrap();
-        assert_eq!(&original[part.original(at..at + 1)], "&amp;");
-        let whole = part.original(0..part.text.len());
+        assert_eq!(&original[part.original_range(at..at + 1)], "&amp;");
+        let whole = part.original_range(0..part.text.len());
         assert_eq!(original[whole].replace("&amp;", "&"), part.text);
         // Text cut at the end, or left out at the beginning, is a change too.
         let mut builder = Builder::default();
@@ -219,6 +219,6 @@ mod tests {
         builder.copy("c", 6);
         let mut inner = builder.finish(7);
         inner.rebase(&outer);
-        assert_eq!(inner.original(0..3), 10..30);
+        assert_eq!(inner.original_range(0..3), 10..30);
     }
 }

@@ -4,11 +4,11 @@ use agentsh_database::{Connection, Value};
 use axum::http::{HeaderMap, Method, header};
 use jiff::Timestamp;
 
-use crate::fleet::arrival::{in_transaction, stopped};
+use crate::fleet::arrival::{in_transaction, stopped_host};
 use crate::fleet::refusal::Refusal;
 use crate::fleet::sign_ins;
 use agentsh_fleet::keys;
-use agentsh_fleet::wire::Who;
+use agentsh_fleet::wire::CredentialOwner;
 
 /// How far the clock of a host may be off, in milliseconds. What is repeated within it changes nothing: every request of a
 /// host says the same again.
@@ -80,13 +80,13 @@ impl Claim {
     pub fn key(&self, db: &mut dyn Connection) -> Result<String, Refusal> {
         let rows = db.rows("SELECT key, state FROM hosts WHERE id = $1", &[Value::text(&*self.host)])?;
         match rows.first().map(Vec::as_slice) {
-            Some([_, state]) if state.as_text() == "revoked" => Err(stopped("revoked")),
+            Some([_, state]) if state.as_text() == "revoked" => Err(stopped_host("revoked")),
             Some([key, _]) => Ok(key.as_text().to_owned()),
             _ => Err(Refusal::Unknown("no such host")),
         }
     }
 
-    /// Whether the head is signed. What the body is has to be looked at too: [`Claim::has`].
+    /// Whether the head is signed. What the body is has to be looked at too: [`Claim::check_body`].
     pub fn is_by(&self, key: &str, method: &Method, path: &str) -> Result<(), Refusal> {
         let text = keys::signed_text(method.as_str(), path, &self.host, &self.time, &self.body);
         if keys::is_signed(key, &text, &self.signature) {
@@ -96,7 +96,7 @@ impl Claim {
         }
     }
 
-    pub fn has(&self, body: &[u8]) -> Result<(), Refusal> {
+    pub fn check_body(&self, body: &[u8]) -> Result<(), Refusal> {
         if keys::digest(body) == self.body {
             Ok(())
         } else {
@@ -112,8 +112,8 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<String> {
 }
 
 /// The name of the caller in records. The role of the caller must be `least` or more.
-pub(crate) fn person(db: &mut dyn Connection, credential: &str, least: Role) -> Result<String, Refusal> {
-    let who = who(db, credential)?;
+pub(crate) fn authorize(db: &mut dyn Connection, credential: &str, least: Role) -> Result<String, Refusal> {
+    let who = credential_owner(db, credential)?;
     match Role::named(&who.role) {
         Some(role) if role >= least => Ok(who.on_record()),
         _ => Err(Refusal::Role(least.as_str())),
@@ -121,9 +121,12 @@ pub(crate) fn person(db: &mut dyn Connection, credential: &str, least: Role) -> 
 }
 
 /// The person whose credential it is.
-pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refusal> {
+pub(crate) fn credential_owner(
+    db: &mut dyn Connection,
+    credential: &str,
+) -> Result<CredentialOwner, Refusal> {
     if sign_ins::is_one(credential) {
-        return sign_ins::who(db, credential);
+        return sign_ins::credential_owner(db, credential);
     }
     let digest = Value::text(keys::digest(credential.as_bytes()));
     // By its digest: how long the search takes says nothing about the credential.
@@ -132,7 +135,7 @@ pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refu
     let Some([name, role]) = rows.first().map(Vec::as_slice) else {
         return Err(Refusal::Unknown("no such credential; `agentsh fleet login` gets one"));
     };
-    Ok(Who { name: name.as_text().to_owned(), role: role.as_text().to_owned(), subject: None })
+    Ok(CredentialOwner { name: name.as_text().to_owned(), role: role.as_text().to_owned(), subject: None })
 }
 
 /// Takes nothing from a host any more; tokens that were made for it and not used are void.

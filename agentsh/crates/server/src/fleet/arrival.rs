@@ -7,9 +7,9 @@ use agentsh_store::raw::{FIRST_LINK, IndexedFields, Raw};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
-use crate::fleet::places::Places;
+use crate::fleet::event_ids::Places;
 use crate::fleet::refusal::Refusal;
-use crate::fleet::tally::{NewSession, Servers, Session, indexed, shown};
+use crate::fleet::tally::{NewSession, Servers, Session, indexed, storable_text};
 use agentsh_fleet::batch::Batch;
 use agentsh_fleet::keys;
 use agentsh_fleet::wire::Position;
@@ -79,9 +79,9 @@ fn store_batch(
     batch: &Batch,
 ) -> Result<StoredBatch, Refusal> {
     let known = hold(db, host)?;
-    let here = Position { id: known.last_id, hash: spelled(known.last_id, &known.last_hash) };
+    let here = Position { id: known.last_id, hash: position_text(known.last_id, &known.last_hash) };
     if known.state != "active" {
-        return Err(stopped(&known.state));
+        return Err(stopped_host(&known.state));
     }
     let after = batch.after;
     if let Some(misfit) = misfit_of_place(db, &known, batch)? {
@@ -97,13 +97,13 @@ fn store_batch(
     let mut kept: Vec<(i64, &Raw, IndexedFields)> = Vec::new();
     let mut misfit = None;
     for row in batch.rows.iter().filter(|row| row.id > known.last_id) {
-        match fits(db, host, row, &hash, &mut sessions)? {
+        match is_next_row(db, host, row, &hash, &mut sessions)? {
             Ok(facts) => {
-                let arrival = places.behind(last_event, Timestamp::now())?;
+                let arrival = places.next_id_after(last_event, Timestamp::now())?;
                 last_event = arrival;
                 if let Some(session) = sessions.get_mut(&row.session) {
-                    session.hear(row, &facts, arrival);
-                    servers.hear(row, &facts, &session.project);
+                    session.add_row(row, &facts, arrival);
+                    servers.add_row(row, &facts, &session.project);
                 }
                 hash = row.hash;
                 kept.push((arrival, row, facts));
@@ -138,14 +138,14 @@ fn store_batch(
     for (_, _, facts) in &kept {
         *kinds.entry(facts.kind.clone()).or_default() += 1;
     }
-    Ok(StoredBatch { position: Position { id: last_id, hash: spelled(last_id, &hash) }, kinds })
+    Ok(StoredBatch { position: Position { id: last_id, hash: position_text(last_id, &hash) }, kinds })
 }
 
-fn spelled(id: i64, hash: &[u8; 32]) -> String {
+fn position_text(id: i64, hash: &[u8; 32]) -> String {
     if id == 0 { String::new() } else { agentsh_base::hex(hash) }
 }
 
-pub(crate) fn stopped(state: &str) -> Refusal {
+pub(crate) fn stopped_host(state: &str) -> Refusal {
     match state {
         "revoked" => Refusal::Unknown("this host was revoked"),
         _ => Refusal::Rewritten(
@@ -218,7 +218,7 @@ fn misfit_of_place(
 }
 
 /// Whether a row is the next one of its session; a session that is not known yet is looked up, or begun.
-fn fits(
+fn is_next_row(
     db: &mut dyn Connection,
     host: &str,
     row: &Raw,
@@ -234,7 +234,7 @@ fn fits(
         }))
     };
     if !sessions.contains_key(&row.session) {
-        let session = session(db, &row.session)?.unwrap_or_else(|| begun(host, before));
+        let session = session(db, &row.session)?.unwrap_or_else(|| new_session(host, before));
         sessions.insert(row.session.clone(), session);
     }
     let Some(session) = sessions.get(&row.session) else { return misfit("missing", String::new()) };
@@ -248,14 +248,14 @@ fn fits(
     if row.hash_behind(&session.hash) != row.hash {
         return misfit("edited", format!("event {} does not match the hash chain before it", row.seq));
     }
-    match row.facts() {
+    match row.indexed_fields() {
         Some(facts) => Ok(Ok(facts)),
         None => misfit("edited", format!("event {} is not valid", row.seq)),
     }
 }
 
 /// The first row of a session links to the row before it in the journal.
-fn begun(host: &str, before: &[u8; 32]) -> Session {
+fn new_session(host: &str, before: &[u8; 32]) -> Session {
     Session {
         host: host.to_owned(),
         hash: *before,
@@ -353,7 +353,7 @@ pub(crate) fn put_on_record(
             now,
             Value::text(misfit.kind),
             Value::text(&*misfit.session),
-            Value::Text(shown(&misfit.detail)),
+            Value::Text(storable_text(&misfit.detail)),
             Value::text(misfit.found),
         ],
     )?;

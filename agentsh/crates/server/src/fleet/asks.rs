@@ -4,9 +4,9 @@
 use agentsh_database::{Connection, Value};
 use jiff::Timestamp;
 
-use crate::fleet::arrival::{in_transaction, stopped};
+use crate::fleet::arrival::{in_transaction, stopped_host};
 use crate::fleet::refusal::Refusal;
-use crate::fleet::tally::shown;
+use crate::fleet::tally::storable_text;
 use agentsh_fleet::keys;
 use agentsh_fleet::wire::{ApprovalAnswer, Ask, QuestionStatus, Waiting};
 
@@ -25,7 +25,7 @@ const MAX_WAIT_S: i64 = 24 * 3600;
 /// How long questions are kept that are over, in seconds.
 const KEPT_S: i64 = 90 * 86_400;
 
-fn now() -> i64 {
+fn now_seconds() -> i64 {
     Timestamp::now().as_second()
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn put(db: &mut dyn Connection, host: &str, asked: &Ask) -> Result<()
     if asked.id.len() != 32 || !asked.id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(Refusal::Wrong("a question id is 32 hex digits".to_owned()));
     }
-    let now = now();
+    let now = now_seconds();
     if asked.expires_at <= now || asked.expires_at - now > MAX_WAIT_S {
         return Err(Refusal::Wrong("a question's timeout is 1 s to 24 h".to_owned()));
     }
@@ -44,7 +44,7 @@ pub(crate) fn put(db: &mut dyn Connection, host: &str, asked: &Ask) -> Result<()
         let state = db.rows("SELECT state FROM hosts WHERE id = $1", &[Value::text(host)])?;
         match state.first().and_then(|row| row.first()).map(Value::as_text) {
             Some("active") => {}
-            Some(state) => return Err(stopped(state)),
+            Some(state) => return Err(stopped_host(state)),
             None => return Err(Refusal::Unknown("no such host")),
         }
         let digest = keys::digest(asked.question.as_bytes());
@@ -80,7 +80,7 @@ pub(crate) fn put(db: &mut dyn Connection, host: &str, asked: &Ask) -> Result<()
 
 /// The pending questions of hosts that still ask, the oldest first.
 pub(crate) fn waiting(db: &mut dyn Connection) -> Result<Vec<Waiting>, agentsh_database::DbError> {
-    let now = now();
+    let now = now_seconds();
     let rows = db.rows(
         "SELECT asks.id, host, name, asked_at, expires_at, digest, body FROM asks JOIN hosts ON hosts.id = host \
          WHERE asks.state = 'waiting' AND hosts.state = 'active' AND expires_at > $1 AND heard_at > $2 \
@@ -113,7 +113,7 @@ pub(crate) fn answer(
     if !matches!(said.scope.as_str(), "once" | "session") {
         return Err(Refusal::Wrong("the scope of an answer is once or session".to_owned()));
     }
-    let now = now();
+    let now = now_seconds();
     let state = if said.approve { "approved" } else { "denied" };
     let changed = in_transaction(db, |db| {
         let answered = db.change(
@@ -123,7 +123,7 @@ pub(crate) fn answer(
                 Value::text(id),
                 Value::text(state),
                 Value::text(&*said.scope),
-                Value::Text(shown(by)),
+                Value::Text(storable_text(by)),
                 Value::text(format!("{:.6}", Timestamp::now())),
                 Value::text(&*said.bound),
                 Value::Int(now),
@@ -150,8 +150,12 @@ pub(crate) fn answer(
 }
 
 /// The status of a host's question. Asking for it shows that the host still waits.
-pub(crate) fn heard(db: &mut dyn Connection, host: &str, id: &str) -> Result<QuestionStatus, Refusal> {
-    let (now, values) = (now(), [Value::text(id), Value::text(host)]);
+pub(crate) fn question_status(
+    db: &mut dyn Connection,
+    host: &str,
+    id: &str,
+) -> Result<QuestionStatus, Refusal> {
+    let (now, values) = (now_seconds(), [Value::text(id), Value::text(host)]);
     let text = "SELECT state, scope, answered_by, digest, expires_at, heard_at FROM asks WHERE id = $1 AND host = $2";
     let rows = db.rows(text, &values)?;
     let Some([state, scope, by, digest, expires_at, heard_at]) = rows.first().map(Vec::as_slice) else {
@@ -172,7 +176,7 @@ pub(crate) fn heard(db: &mut dyn Connection, host: &str, id: &str) -> Result<Que
 }
 
 /// The session no longer asks: the question was answered on its host, or expired.
-pub(crate) fn over(db: &mut dyn Connection, host: &str, id: &str) -> Result<(), Refusal> {
+pub(crate) fn end_question(db: &mut dyn Connection, host: &str, id: &str) -> Result<(), Refusal> {
     let values = [Value::text(id), Value::text(host)];
     db.change("UPDATE asks SET state = 'over' WHERE id = $1 AND host = $2 AND state = 'waiting'", &values)?;
     Ok(())
@@ -180,7 +184,7 @@ pub(crate) fn over(db: &mut dyn Connection, host: &str, id: &str) -> Result<(), 
 
 /// Deletes questions that have long been over.
 pub(crate) fn forget(db: &mut dyn Connection) -> Result<(), agentsh_database::DbError> {
-    let now = now();
+    let now = now_seconds();
     db.change("DELETE FROM asks WHERE expires_at < $1", &[Value::Int(now - KEPT_S)])?;
     Ok(())
 }
@@ -194,7 +198,7 @@ mod tests {
     use super::*;
 
     fn ask(id: char, question: &str) -> Ask {
-        Ask { id: id.to_string().repeat(32), question: question.to_owned(), expires_at: now() + 60 }
+        Ask { id: id.to_string().repeat(32), question: question.to_owned(), expires_at: now_seconds() + 60 }
     }
 
     fn say(approve: bool, bound: &str) -> ApprovalAnswer {
@@ -222,10 +226,10 @@ mod tests {
         assert!(put(db, "h1", &ask('a', "may I not?")).is_err(), "another one under its id");
         assert!(put(db, "h2", &ask('a', "may I?")).is_err(), "that of another host");
         assert!(put(db, "h3", &ask('b', "may I?")).is_err(), "a host that is refused asks nobody");
-        assert!(put(db, "h1", &Ask { expires_at: now(), ..ask('c', "?") }).is_err());
+        assert!(put(db, "h1", &Ask { expires_at: now_seconds(), ..ask('c', "?") }).is_err());
         let shown = waiting(db).unwrap().remove(0);
-        assert!(heard(db, "h2", &shown.id).is_err(), "answers are for the host that asked");
-        assert_eq!(heard(db, "h1", &shown.id).unwrap().state, "waiting");
+        assert!(question_status(db, "h2", &shown.id).is_err(), "answers are for the host that asked");
+        assert_eq!(question_status(db, "h1", &shown.id).unwrap().state, "waiting");
         assert!(answer(db, &shown.id, &say(true, &keys::digest(b"may we?")), "abe").is_err());
         assert!(
             answer(
@@ -238,7 +242,7 @@ mod tests {
         );
         answer(db, &shown.id, &say(false, &shown.bound), "abe").unwrap();
         assert!(answer(db, &shown.id, &say(true, &shown.bound), "ada").is_err(), "one answer");
-        let said = heard(db, "h1", &shown.id).unwrap();
+        let said = question_status(db, "h1", &shown.id).unwrap();
         assert_eq!((said.state.as_str(), said.by.as_str(), said.bound), ("denied", "abe", shown.bound));
         assert!(waiting(db).unwrap().is_empty());
 
@@ -246,15 +250,15 @@ mod tests {
         db.change("UPDATE asks SET heard_at = heard_at - 100 WHERE state = 'waiting'", &[]).unwrap();
         assert!(waiting(db).unwrap().is_empty(), "a session that is gone is not answered");
         assert!(answer(db, &"d".repeat(32), &say(true, &keys::digest(b"and this?")), "abe").is_err());
-        assert_eq!(heard(db, "h1", &"d".repeat(32)).unwrap().state, "waiting");
+        assert_eq!(question_status(db, "h1", &"d".repeat(32)).unwrap().state, "waiting");
         assert_eq!(waiting(db).unwrap().len(), 1, "it is back");
-        over(db, "h2", &"d".repeat(32)).unwrap();
+        end_question(db, "h2", &"d".repeat(32)).unwrap();
         assert_eq!(waiting(db).unwrap().len(), 1, "another host ends nothing");
-        over(db, "h1", &"d".repeat(32)).unwrap();
+        end_question(db, "h1", &"d".repeat(32)).unwrap();
         assert!(waiting(db).unwrap().is_empty());
         put(db, "h1", &ask('e', "too late?")).unwrap();
         db.change("UPDATE asks SET expires_at = expires_at - 100 WHERE state = 'waiting'", &[]).unwrap();
         assert!(answer(db, &"e".repeat(32), &say(true, &keys::digest(b"too late?")), "abe").is_err());
-        assert_eq!(heard(db, "h1", &"e".repeat(32)).unwrap().state, "over");
+        assert_eq!(question_status(db, "h1", &"e".repeat(32)).unwrap().state, "over");
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn add_calls(db: &mut dyn Connection, rows: &mut Rows) -> Result<(), 
         !here.get(key).is_some_and(|calls| calls.iter().any(near))
     });
     for some in verdicts.chunks(CALLS_IN_STATEMENT) {
-        let ids = places(db, some)?;
+        let ids = call_ids(db, some)?;
         if ids.is_empty() {
             continue;
         }
@@ -60,7 +60,7 @@ fn key(row: &Row, body: &Json) -> Option<Key> {
 }
 
 /// The ids of the calls.
-fn places(db: &mut dyn Connection, verdicts: &[(Key, u64)]) -> Result<Vec<Value>, DbError> {
+fn call_ids(db: &mut dyn Connection, verdicts: &[(Key, u64)]) -> Result<Vec<Value>, DbError> {
     let mut values = Vec::new();
     let mut lines = Vec::new();
     for ((session, server, request), seq) in verdicts {

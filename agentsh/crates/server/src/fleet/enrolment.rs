@@ -9,7 +9,7 @@ use crate::fleet::arrival::in_transaction;
 use crate::fleet::refusal::Refusal;
 use crate::fleet::schema;
 use crate::fleet::sign_ins;
-use crate::fleet::tally::shown;
+use crate::fleet::tally::storable_text;
 use agentsh_fleet::keys;
 use agentsh_fleet::wire::{AskToken, Enrol, Enrolled, IssuedToken, LoggedIn};
 
@@ -23,16 +23,20 @@ pub type NewToken = AskToken;
 pub fn make_token(database: &Database, asked: &NewToken) -> Result<IssuedToken, DbError> {
     schema::prepare(database)?;
     let mut db = database.connect(None)?;
-    match made(db.as_mut(), asked, "the machine of the server") {
+    match create_token(db.as_mut(), asked, "the machine of the server") {
         Ok(token) => Ok(token),
         Err(Refusal::Wrong(why)) => Err(DbError(why)),
         Err(Refusal::Missing(why)) => Err(DbError(why.to_owned())),
         Err(Refusal::Unavailable(why)) => Err(DbError(why)),
-        Err(other) => Err(DbError(other.word().to_owned())),
+        Err(other) => Err(DbError(other.as_str().to_owned())),
     }
 }
 
-pub(crate) fn made(db: &mut dyn Connection, asked: &AskToken, by: &str) -> Result<IssuedToken, Refusal> {
+pub(crate) fn create_token(
+    db: &mut dyn Connection,
+    asked: &AskToken,
+    by: &str,
+) -> Result<IssuedToken, Refusal> {
     if asked.role != "host" && Role::named(&asked.role).is_none() {
         return Err(Refusal::Wrong("a role is host, viewer, approver or admin".to_owned()));
     }
@@ -57,7 +61,7 @@ pub(crate) fn made(db: &mut dyn Connection, asked: &AskToken, by: &str) -> Resul
         &[
             Value::text(keys::digest(token.as_bytes())),
             Value::text(&*asked.role),
-            Value::Text(shown(&asked.name)),
+            Value::Text(storable_text(&asked.name)),
             Value::optional(asked.again.as_deref()),
             Value::text(by),
             Value::text(format!("{now:.6}")),
@@ -78,7 +82,7 @@ struct Token {
 }
 
 /// Uses a token up, in the transaction that is open. One that was used for the same is found, and stays as it is.
-fn used(db: &mut dyn Connection, token: &str, used_for: &str) -> Result<Token, Refusal> {
+fn use_token(db: &mut dyn Connection, token: &str, used_for: &str) -> Result<Token, Refusal> {
     let digest = Value::text(keys::digest(token.as_bytes()));
     let now = Value::text(format!("{:.6}", Timestamp::now()));
     let changed = db.change(
@@ -104,7 +108,7 @@ fn used(db: &mut dyn Connection, token: &str, used_for: &str) -> Result<Token, R
 
 /// The answer again, which may have been lost; only while it still holds. A host that was revoked, refused or given
 /// another key since does not come back with a token that is spent.
-fn still(db: &mut dyn Connection, host: String, key: &str) -> Result<Enrolled, Refusal> {
+fn repeat_answer(db: &mut dyn Connection, host: String, key: &str) -> Result<Enrolled, Refusal> {
     let rows = db.rows(
         "SELECT id FROM hosts WHERE id = $1 AND key = $2 AND state = 'active'",
         &[Value::text(&*host), Value::text(key)],
@@ -125,18 +129,19 @@ pub(crate) fn enrol(db: &mut dyn Connection, asked: &Enrol) -> Result<Enrolled, 
     // A host is known by its key, so that the same question has the same answer.
     let host = keys::digest(asked.key.as_bytes()).chars().take(24).collect::<String>();
     spend(db, |db| {
-        let Token { role, name, again, was_used } = used(db, &asked.token, &asked.key)?;
+        let Token { role, name, again, was_used } = use_token(db, &asked.token, &asked.key)?;
         if role != "host" {
             return Err(Refusal::Wrong("this is a person's token: use `agentsh fleet login`".to_owned()));
         }
         if was_used {
-            return still(db, again.unwrap_or(host), &asked.key);
+            return repeat_answer(db, again.unwrap_or(host), &asked.key);
         }
         let now = Value::text(format!("{:.6}", Timestamp::now()));
-        let name = if name.is_empty() { shown(&asked.name) } else { name };
+        let name = if name.is_empty() { storable_text(&asked.name) } else { name };
         if let Some(again) = again {
             let sql = "UPDATE hosts SET key = $2, version = $3, state = 'active' WHERE id = $1";
-            let values = [Value::text(&*again), Value::text(&*asked.key), Value::Text(shown(&asked.version))];
+            let values =
+                [Value::text(&*again), Value::text(&*asked.key), Value::Text(storable_text(&asked.version))];
             db.change(sql, &values)?;
             return Ok(Enrolled { host: again });
         }
@@ -147,7 +152,7 @@ pub(crate) fn enrol(db: &mut dyn Connection, asked: &Enrol) -> Result<Enrolled, 
                 Value::text(&*host),
                 Value::Text(name),
                 Value::text(&*asked.key),
-                Value::Text(shown(&asked.version)),
+                Value::Text(storable_text(&asked.version)),
                 now,
             ],
         )?;
@@ -160,7 +165,7 @@ pub(crate) fn login(db: &mut dyn Connection, token: &str) -> Result<LoggedIn, Re
     let random = |_| Refusal::Unavailable("the system's random number generator failed".to_owned());
     let credential = format!("agf_{}", random::hex::<32>().map_err(random)?);
     spend(db, |db| {
-        let Token { role, name, .. } = used(db, token, &keys::digest(credential.as_bytes()))?;
+        let Token { role, name, .. } = use_token(db, token, &keys::digest(credential.as_bytes()))?;
         if role == "host" {
             return Err(Refusal::Wrong("this is a host's token: use `agentsh fleet enrol`".to_owned()));
         }

@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::fleet::access::{Claim, Role, bearer, who};
+use crate::fleet::access::{Claim, Role, bearer, credential_owner};
 use crate::fleet::refusal::Refusal;
 use crate::fleet::routes::App;
 use crate::fleet::sign_ins::{self, SignIn};
@@ -36,7 +36,7 @@ impl Gate {
     /// # Errors
     /// The answer to an unknown caller.
     pub async fn identify(&self, request: Request, most: usize) -> Result<(Identity, Request), Response> {
-        self.identified(request, most).await.map_err(IntoResponse::into_response)
+        self.identify_caller(request, most).await.map_err(IntoResponse::into_response)
     }
 
     /// A credential for a person whom an identity provider has verified.
@@ -48,7 +48,7 @@ impl Gate {
         opened.map_err(IntoResponse::into_response)
     }
 
-    async fn identified(&self, request: Request, most: usize) -> Result<(Identity, Request), Refusal> {
+    async fn identify_caller(&self, request: Request, most: usize) -> Result<(Identity, Request), Refusal> {
         let (parts, body) = request.into_parts();
         if Claim::of(&parts.headers).is_some() {
             let (host, bytes) = self.0.host_of(&parts, body, most).await?;
@@ -56,14 +56,14 @@ impl Gate {
                 let rows = db.rows("SELECT name, state FROM hosts WHERE id = $1", &[Value::text(host)])?;
                 match rows.first().map(Vec::as_slice) {
                     Some([name, state]) if state.as_text() == "active" => Ok(name.as_text().to_owned()),
-                    Some([_, state]) => Err(crate::fleet::arrival::stopped(state.as_text())),
+                    Some([_, state]) => Err(crate::fleet::arrival::stopped_host(state.as_text())),
                     _ => Err(Refusal::Unknown("no such host")),
                 }
             });
             return Ok((Identity::Host(name.await?), Request::from_parts(parts, Body::from(bytes))));
         }
         let credential = credential(&parts.headers)?;
-        let known = self.0.judge(&self.0.readers, move |db| who(db, &credential)).await?;
+        let known = self.0.judge(&self.0.readers, move |db| credential_owner(db, &credential)).await?;
         let role = Role::named(&known.role).ok_or(Refusal::Unknown("no such role"))?;
         Ok((Identity::Person { name: known.on_record(), role }, Request::from_parts(parts, body)))
     }

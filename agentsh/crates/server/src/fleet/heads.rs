@@ -4,8 +4,8 @@ use agentsh_database::{Connection, Value};
 use agentsh_fleet::heads::unpacked;
 use agentsh_fleet::wire::Head;
 
-use crate::fleet::arrival::{ChainMismatch, put_on_record, stopped};
-use crate::fleet::places::Places;
+use crate::fleet::arrival::{ChainMismatch, put_on_record, stopped_host};
+use crate::fleet::event_ids::Places;
 use crate::fleet::refusal::Refusal;
 
 /// Maximum number of sessions whose mismatch is reported singly.
@@ -25,7 +25,7 @@ pub(crate) fn compare(
         db.change("UPDATE hosts SET state = state WHERE id = $1", &values)?;
         let rows = db.rows("SELECT last_id, state FROM hosts WHERE id = $1", &values)?;
         match rows.first().map(Vec::as_slice) {
-            Some([_, state]) if state.as_text() != "active" => return Err(stopped(state.as_text())),
+            Some([_, state]) if state.as_text() != "active" => return Err(stopped_host(state.as_text())),
             Some([last_id, _]) if last_id.as_int() != until => return Ok(0),
             Some(_) => {}
             None => return Err(Refusal::Unknown("no such host")),
@@ -81,7 +81,7 @@ pub(crate) fn compare(
 }
 
 /// The hash of an event as it arrived, of a session of any host. The caller has a receipt that names it.
-pub(crate) fn kept(db: &mut dyn Connection, session: String, seq: i64) -> Result<Head, Refusal> {
+pub(crate) fn head_of_event(db: &mut dyn Connection, session: String, seq: i64) -> Result<Head, Refusal> {
     let values = [Value::text(session), Value::Int(seq)];
     let rows = db.rows("SELECT hash FROM events WHERE session = $1 AND seq = $2", &values)?;
     match rows.first().map(Vec::as_slice) {

@@ -31,7 +31,7 @@ struct Counts {
 
 impl Metrics {
     /// Counts a stored batch: its size as sent, and the time until it was on disk.
-    pub fn taken(&self, taken: &StoredBatch, bytes: usize, time: Duration) {
+    pub fn count_batch(&self, taken: &StoredBatch, bytes: usize, time: Duration) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.batches += 1;
         counts.bytes += bytes as u64;
@@ -48,18 +48,18 @@ impl Metrics {
         counts.seconds += seconds;
     }
 
-    pub fn refused(&self, word: &'static str) {
+    pub fn count_refusal(&self, word: &'static str) {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner).refused.entry(word).or_default() += 1;
     }
 
     /// Notes the outcome of a periodic task. True: it differs from the one before.
-    pub fn kept(&self, what: &'static str, is_failing: bool) -> bool {
+    pub fn note_task(&self, what: &'static str, is_failing: bool) -> bool {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.failing.insert(what, is_failing).unwrap_or(false) != is_failing
     }
 
     /// In Prometheus' own words. `busy`: batches that are worked on; `hosts`: by state.
-    pub fn written(&self, busy: usize, hosts: &[(String, i64)]) -> String {
+    pub fn prometheus_text(&self, busy: usize, hosts: &[(String, i64)]) -> String {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = String::new();
         let mut family = |name: &str, kind: &str, about: &str, lines: Vec<(String, String)>| {
@@ -119,12 +119,13 @@ mod tests {
         let metrics = Metrics::default();
         let kinds = (0..500).map(|number| (format!("a\"\n{number}"), 1)).collect();
         let position = Position { id: 1, hash: String::new() };
-        metrics.taken(&StoredBatch { position, kinds }, 7, Duration::from_millis(30));
-        metrics.refused("busy");
-        let changes = [true, true, false, false, true].map(|is_failing| metrics.kept("days", is_failing));
+        metrics.count_batch(&StoredBatch { position, kinds }, 7, Duration::from_millis(30));
+        metrics.count_refusal("busy");
+        let changes =
+            [true, true, false, false, true].map(|is_failing| metrics.note_task("days", is_failing));
         assert_eq!(changes, [true, false, true, false, true]);
-        assert!(!metrics.kept("indexes", false));
-        let text = metrics.written(3, &[("active".to_owned(), 2)]);
+        assert!(!metrics.note_task("indexes", false));
+        let text = metrics.prometheus_text(3, &[("active".to_owned(), 2)]);
         assert!(text.contains("agentsh_fleet_events_total{type=\"other\"} 300"), "{text}");
         assert!(text.contains("{type=\"a\\\"\\n0\"} 1"), "{text}");
         assert!(text.contains("agentsh_fleet_arrival_seconds_bucket{le=\"0.05\"} 1"), "{text}");

@@ -47,7 +47,7 @@ impl Question {
         Self { text: text.to_owned(), values: Vec::new() }
     }
 
-    fn and(&mut self, condition: &str, value: Value) {
+    fn add_condition(&mut self, condition: &str, value: Value) {
         self.text.push_str(" AND ");
         self.text.push_str(condition);
         self.bind(value);
@@ -101,7 +101,7 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Filter) -> Result<Rows, Db
         ];
         for (condition, value) in texts {
             if let Some(value) = value {
-                question.and(condition, Value::Text(indexed(value)));
+                question.add_condition(condition, Value::Text(indexed(value)));
             }
         }
         if let Some(least) = &asked.severity {
@@ -111,11 +111,11 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Filter) -> Result<Rows, Db
             question.one_of("host", ids.iter().map(String::as_str));
         }
         if let Some(before) = asked.before {
-            question.and("id < ", Value::Int(before));
+            question.add_condition("id < ", Value::Int(before));
         }
         // An event arrived after it was recorded, so older arrivals are skipped.
         if let Some(first) = asked.since.as_deref().and_then(arrived_since) {
-            question.and("id >= ", Value::Int(first));
+            question.add_condition("id >= ", Value::Int(first));
         }
         // Within one session both orders are the same (`Places`), and this one has an index.
         question.push(if asked.session.is_some() {
@@ -127,7 +127,7 @@ pub(crate) fn events(db: &mut dyn Connection, asked: &Filter) -> Result<Rows, Db
         found.extend(question.ask(db)?.iter().filter_map(|row| event(row)));
     }
     found.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
-    let mut rows = cut(found, usize::try_from(limit).unwrap_or(1));
+    let mut rows = cut_page(found, usize::try_from(limit).unwrap_or(1));
     if asked.with_calls {
         add_calls(db, &mut rows)?;
     }
@@ -141,7 +141,7 @@ fn arrived_since(since: &str) -> Option<i64> {
 }
 
 /// A page of at most `limit` rows. One row always fits.
-fn cut(found: Vec<(i64, Row)>, limit: usize) -> Rows {
+fn cut_page(found: Vec<(i64, Row)>, limit: usize) -> Rows {
     let mut taken = 0_usize;
     let mut rows = Rows::default();
     for (_, row) in found {
@@ -183,7 +183,7 @@ pub(crate) fn of_session(db: &mut dyn Connection, session: &str, after: i64) -> 
                 ORDER BY seq LIMIT $3";
     let values = [Value::text(session), Value::Int(after), Value::Int(MAX_ROWS + 1)];
     let found = db.rows(text, &values)?.iter().filter_map(|row| event(row)).collect();
-    let mut rows = cut(found, usize::try_from(MAX_ROWS).unwrap_or(1));
+    let mut rows = cut_page(found, usize::try_from(MAX_ROWS).unwrap_or(1));
     rows.next = rows.next.and_then(|_| rows.rows.last().map(|last| last.seq.to_string()));
     Ok(rows)
 }
@@ -199,11 +199,11 @@ pub(crate) fn sessions(
         "SELECT id, host, seq, first_at, last_at, verb, project, ended, first_link FROM sessions WHERE TRUE",
     );
     if !begins.is_empty() {
-        question.and("id >= ", Value::text(begins));
-        question.and("id < ", Value::text(format!("{begins}g")));
+        question.add_condition("id >= ", Value::text(begins));
+        question.add_condition("id < ", Value::text(format!("{begins}g")));
     }
     if let Some(host) = host {
-        question.and("host IN (SELECT id FROM hosts WHERE name = ", Value::text(host));
+        question.add_condition("host IN (SELECT id FROM hosts WHERE name = ", Value::text(host));
         question.push(" OR id = ");
         question.bind(Value::text(host));
         question.push(")");
@@ -243,11 +243,11 @@ pub(crate) fn servers(db: &mut dyn Connection, asked: &Filter) -> Result<Vec<Ser
     ];
     for (condition, value) in texts {
         if let Some(value) = value {
-            question.and(condition, Value::Text(indexed(value)));
+            question.add_condition(condition, Value::Text(indexed(value)));
         }
     }
     if let Some(host) = &asked.host {
-        question.and("host IN (SELECT id FROM hosts WHERE name = ", Value::text(host.as_str()));
+        question.add_condition("host IN (SELECT id FROM hosts WHERE name = ", Value::text(host.as_str()));
         question.push(" OR id = ");
         question.bind(Value::text(host.as_str()));
         question.push(")");
@@ -359,11 +359,11 @@ pub(crate) fn states(db: &mut dyn Connection) -> Result<Vec<(String, i64)>, DbEr
 }
 
 /// The server's checks of itself and its database.
-pub(crate) fn looks(db: &mut dyn Connection, silent_before: &str) -> Result<Vec<SelfCheck>, DbError> {
+pub(crate) fn self_checks(db: &mut dyn Connection, silent_before: &str) -> Result<Vec<SelfCheck>, DbError> {
     let version = crate::fleet::schema::version(db)?;
     let kind = if db.is_postgres() { "PostgreSQL" } else { "SQLite" };
     let look = |ok, what: &str, detail: String| SelfCheck { ok, what: what.to_owned(), detail };
-    let own = crate::fleet::schema::known();
+    let own = crate::fleet::schema::latest_version();
     let tables = match version {
         newer if newer > own => {
             format!(

@@ -53,7 +53,7 @@ impl From<Unreadable> for Refusal {
 
 impl Refusal {
     /// The word for metrics and clients.
-    pub(crate) fn word(&self) -> &'static str {
+    pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Wrong(_) => "wrong",
             Self::Unknown(_) => "unknown",
@@ -71,7 +71,7 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let kind = self.word();
+        let kind = self.as_str();
         let mut position = None;
         let (status, detail) = match self {
             Self::Wrong(said) => (StatusCode::BAD_REQUEST, said),

@@ -18,10 +18,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::fleet::access::{Claim, Role, bearer, person};
+use crate::fleet::access::{Claim, Role, authorize, bearer};
 use crate::fleet::arrival;
+use crate::fleet::event_ids::Places;
 use crate::fleet::metrics::Metrics;
-use crate::fleet::places::Places;
 use crate::fleet::reads::{self, Filter};
 use crate::fleet::refusal::Refusal;
 use crate::fleet::{access, asks, bundles, enrolment, heads, sign_ins};
@@ -72,7 +72,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/sessions", get(sessions))
         .route("/v1/sessions/{session}/events", get(session_events))
         .route("/v1/servers", get(servers))
-        .route("/v1/looks", get(looks))
+        .route("/v1/looks", get(self_checks))
         .route("/v1/asks", get(all_asks).post(ask))
         .route("/v1/asks/{id}/answer", get(ask_answer).post(answer))
         .route("/v1/asks/{id}/over", post(end_ask))
@@ -99,14 +99,14 @@ impl App {
         question: impl FnOnce(&mut dyn Connection) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
         let result = pool.ask(move |db| Ok(question(db))).await?;
-        result.inspect_err(|refusal| self.metrics.refused(refusal.word()))
+        result.inspect_err(|refusal| self.metrics.count_refusal(refusal.as_str()))
     }
 
     /// The name of the caller.
-    async fn person(&self, headers: &HeaderMap, least: Role) -> Result<String, Refusal> {
+    async fn authorize(&self, headers: &HeaderMap, least: Role) -> Result<String, Refusal> {
         let credential =
             bearer(headers).ok_or(Refusal::Unknown("a credential is required: `agentsh fleet login`"))?;
-        self.judge(&self.readers, move |db| person(db, &credential, least)).await
+        self.judge(&self.readers, move |db| authorize(db, &credential, least)).await
     }
 
     /// The id of the requesting host, and its body of limited size. Nothing of the body is read before the signature
@@ -124,8 +124,8 @@ impl App {
         let key = self.judge(&self.readers, move |db| asks.key(db)).await?;
         let path = uri.path_and_query().map_or("", |path| path.as_str());
         claim.is_by(&key, method, path)?;
-        let bytes = whole(headers, body, most).await?;
-        claim.has(&bytes)?;
+        let bytes = read_body(headers, body, most).await?;
+        claim.check_body(&bytes)?;
         Ok((claim.host, bytes))
     }
 }
@@ -141,7 +141,7 @@ impl<'a> BatchPermit<'a> {
     fn take(app: &'a App, headers: &HeaderMap) -> Result<Self, Refusal> {
         let host = Claim::of(headers).ok_or(Refusal::Unknown("a host's signature is required"))?.host;
         let busy = || {
-            app.metrics.refused(Refusal::Busy.word());
+            app.metrics.count_refusal(Refusal::Busy.as_str());
             Refusal::Busy
         };
         let place = app.batches.try_acquire().map_err(|_| busy())?;
@@ -166,7 +166,7 @@ impl Drop for BatchPermit<'_> {
 }
 
 /// The whole body, within bounds of length and time.
-async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Refusal> {
+async fn read_body(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Refusal> {
     let too_long = || Refusal::TooLong(format!("the body is larger than {most} bytes"));
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|declared: usize| declared > most) {
@@ -180,10 +180,10 @@ async fn whole(headers: &HeaderMap, body: Body, most: usize) -> Result<Bytes, Re
 }
 
 async fn read<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Refusal> {
-    understood(&whole(headers, body, MAX_BODY).await?)
+    parse_body(&read_body(headers, body, MAX_BODY).await?)
 }
 
-fn understood<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+fn parse_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(bytes).map_err(|error| Refusal::Wrong(format!("cannot parse the body: {error}")))
 }
 
@@ -202,15 +202,15 @@ async fn login(State(app): Shared, headers: HeaderMap, body: Body) -> Answer {
 }
 
 async fn token(State(app): Shared, headers: HeaderMap, body: Body) -> Answer {
-    let by = app.person(&headers, Role::Admin).await?;
+    let by = app.authorize(&headers, Role::Admin).await?;
     let asked: AskToken = read(&headers, body).await?;
-    json(app.judge(&app.writers, move |db| enrolment::made(db, &asked, &by)).await?)
+    json(app.judge(&app.writers, move |db| enrolment::create_token(db, &asked, &by)).await?)
 }
 
 /// The owner of a credential.
 async fn who(State(app): Shared, headers: HeaderMap) -> Answer {
     let credential = bearer(&headers).ok_or(Refusal::Unknown("a credential is required"))?;
-    json(app.judge(&app.readers, move |db| access::who(db, &credential)).await?)
+    json(app.judge(&app.readers, move |db| access::credential_owner(db, &credential)).await?)
 }
 
 /// Ends a sign-in at an identity provider; a credential of a token stays.
@@ -221,7 +221,7 @@ async fn sign_out(State(app): Shared, headers: HeaderMap) -> Answer {
 }
 
 async fn people(State(app): Shared, headers: HeaderMap) -> Answer {
-    app.person(&headers, Role::Admin).await?;
+    app.authorize(&headers, Role::Admin).await?;
     json(app.ask(reads::people).await?)
 }
 
@@ -231,7 +231,7 @@ async fn position(State(app): Shared, request: Request) -> Answer {
         let rows =
             db.rows("SELECT last_id, last_hash, state FROM hosts WHERE id = $1", &[Value::text(host)])?;
         match rows.first().map(Vec::as_slice) {
-            Some([_, _, state]) if state.as_text() != "active" => Err(arrival::stopped(state.as_text())),
+            Some([_, _, state]) if state.as_text() != "active" => Err(arrival::stopped_host(state.as_text())),
             Some([id, hash, _]) => Ok(Position { id: id.as_int(), hash: hash.as_text().to_owned() }),
             _ => Err(Refusal::Unknown("no such host")),
         }
@@ -252,7 +252,7 @@ async fn batch(State(app): Shared, request: Request) -> Answer {
         arrival::take(db, &places, &host, &batch)
     });
     let taken = taken.await?;
-    app.metrics.taken(&taken, length, start.elapsed());
+    app.metrics.count_batch(&taken, length, start.elapsed());
     json(&taken.position)
 }
 
@@ -266,16 +266,16 @@ async fn all_heads(State(app): Shared, request: Request) -> Answer {
 
 async fn head(State(app): Shared, Path((session, events)): Path<(String, i64)>, request: Request) -> Answer {
     app.host(request, 0).await?;
-    json(app.judge(&app.readers, move |db| heads::kept(db, session, events)).await?)
+    json(app.judge(&app.readers, move |db| heads::head_of_event(db, session, events)).await?)
 }
 
 async fn hosts(State(app): Shared, headers: HeaderMap) -> Answer {
-    app.person(&headers, Role::Viewer).await?;
+    app.authorize(&headers, Role::Viewer).await?;
     json(app.ask(reads::hosts).await?)
 }
 
 async fn accept(State(app): Shared, Path(host): Path<String>, headers: HeaderMap) -> Answer {
-    let by = app.person(&headers, Role::Approver).await?;
+    let by = app.authorize(&headers, Role::Approver).await?;
     app.judge(&app.writers, move |db| {
         arrival::in_transaction(db, |db| {
             let (host, by) = (Value::text(host), Value::text(by));
@@ -298,26 +298,26 @@ async fn accept(State(app): Shared, Path(host): Path<String>, headers: HeaderMap
 }
 
 async fn revoke(State(app): Shared, Path(host): Path<String>, headers: HeaderMap) -> Answer {
-    app.person(&headers, Role::Admin).await?;
+    app.authorize(&headers, Role::Admin).await?;
     app.judge(&app.writers, move |db| access::revoke_host(db, &host)).await?;
     json(serde_json::json!({ "state": "revoked" }))
 }
 
 async fn revoke_people(State(app): Shared, headers: HeaderMap, body: Body) -> Answer {
-    app.person(&headers, Role::Admin).await?;
+    app.authorize(&headers, Role::Admin).await?;
     let asked: RevokePeople = read(&headers, body).await?;
     let revoked = app.judge(&app.writers, move |db| access::revoke_people(db, &asked.name)).await?;
     json(Revoked { revoked })
 }
 
 async fn events(State(app): Shared, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {
-    app.person(&headers, Role::Viewer).await?;
+    app.authorize(&headers, Role::Viewer).await?;
     let asked = filter_of(query.as_deref())?;
     json(app.ask(move |db| reads::events(db, &asked)).await?)
 }
 
 async fn sessions(State(app): Shared, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {
-    app.person(&headers, Role::Viewer).await?;
+    app.authorize(&headers, Role::Viewer).await?;
     let asked = filter_of(query.as_deref())?;
     let begins = asked.session.unwrap_or_default();
     json(app.ask(move |db| reads::sessions(db, &begins, asked.host.as_deref(), asked.limit)).await?)
@@ -329,50 +329,50 @@ async fn session_events(
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> Answer {
-    app.person(&headers, Role::Viewer).await?;
+    app.authorize(&headers, Role::Viewer).await?;
     let after = filter_of(query.as_deref())?.before.unwrap_or_default();
     json(app.ask(move |db| reads::of_session(db, &session, after)).await?)
 }
 
 async fn servers(State(app): Shared, headers: HeaderMap, RawQuery(query): RawQuery) -> Answer {
-    app.person(&headers, Role::Viewer).await?;
+    app.authorize(&headers, Role::Viewer).await?;
     let asked = filter_of(query.as_deref())?;
     json(app.ask(move |db| reads::servers(db, &asked)).await?)
 }
 
-async fn looks(State(app): Shared, headers: HeaderMap) -> Answer {
-    app.person(&headers, Role::Viewer).await?;
+async fn self_checks(State(app): Shared, headers: HeaderMap) -> Answer {
+    app.authorize(&headers, Role::Viewer).await?;
     let day_ago = Timestamp::now().checked_sub(SignedDuration::from_hours(24)).unwrap_or_default();
-    json(app.ask(move |db| reads::looks(db, &day_ago.to_string())).await?)
+    json(app.ask(move |db| reads::self_checks(db, &day_ago.to_string())).await?)
 }
 
 /// A question of a host.
 async fn ask(State(app): Shared, request: Request) -> Answer {
     let (host, bytes) = app.host(request, asks::MAX_BODY).await?;
-    let asked: Ask = understood(&bytes)?;
+    let asked: Ask = parse_body(&bytes)?;
     app.judge(&app.writers, move |db| asks::put(db, &host, &asked)).await?;
     json(serde_json::json!({ "state": "waiting" }))
 }
 
 async fn ask_answer(State(app): Shared, Path(id): Path<String>, request: Request) -> Answer {
     let (host, _) = app.host(request, 0).await?;
-    json(app.judge(&app.readers, move |db| asks::heard(db, &host, &id)).await?)
+    json(app.judge(&app.readers, move |db| asks::question_status(db, &host, &id)).await?)
 }
 
 async fn end_ask(State(app): Shared, Path(id): Path<String>, request: Request) -> Answer {
     let (host, _) = app.host(request, MAX_BODY).await?;
-    app.judge(&app.writers, move |db| asks::over(db, &host, &id)).await?;
+    app.judge(&app.writers, move |db| asks::end_question(db, &host, &id)).await?;
     json(serde_json::json!({ "state": "over" }))
 }
 
 /// The questions of all hosts.
 async fn all_asks(State(app): Shared, headers: HeaderMap) -> Answer {
-    app.person(&headers, Role::Viewer).await?;
+    app.authorize(&headers, Role::Viewer).await?;
     json(app.ask(asks::waiting).await?)
 }
 
 async fn answer(State(app): Shared, Path(id): Path<String>, headers: HeaderMap, body: Body) -> Answer {
-    let by = app.person(&headers, Role::Approver).await?;
+    let by = app.authorize(&headers, Role::Approver).await?;
     let said: ApprovalAnswer = read(&headers, body).await?;
     app.judge(&app.writers, move |db| asks::answer(db, &id, &said, &by)).await?;
     json(serde_json::json!({ "state": "answered" }))
@@ -394,10 +394,10 @@ async fn bundle(State(app): Shared, Path(name): Path<String>, headers: HeaderMap
 }
 
 async fn metrics(State(app): Shared, headers: HeaderMap) -> Answer {
-    app.person(&headers, Role::Viewer).await?;
+    app.authorize(&headers, Role::Viewer).await?;
     let hosts = app.ask(reads::states).await?;
     let busy = MAX_BATCHES.saturating_sub(app.batches.available_permits());
-    let text = app.metrics.written(busy, &hosts);
+    let text = app.metrics.prometheus_text(busy, &hosts);
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 

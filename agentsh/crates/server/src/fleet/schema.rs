@@ -87,7 +87,7 @@ const V4: &[&str] = &[
 /// The largest id among the events of a host.
 const V5: &[&str] = &["ALTER TABLE hosts ADD COLUMN last_event BIGINT NOT NULL DEFAULT 0"];
 /// Indexes of `events` that came later than the table, and what they are of.
-const LATER: &[(&str, &str)] = &[
+const LATER_INDEXES: &[(&str, &str)] = &[
     ("events_tool", "(tool_name, id)"),
     ("events_severity", "(severity, id) WHERE severity IS NOT NULL"),
     ("events_stopped", "(action, id) WHERE action <> 'allow'"),
@@ -170,7 +170,7 @@ fn migrate(db: &mut dyn Connection, versions: &[(i64, &[&str])]) -> Result<(), D
     Ok(())
 }
 
-pub(crate) fn known() -> i64 {
+pub(crate) fn latest_version() -> i64 {
     i64::try_from(VERSIONS.len()).unwrap_or(i64::MAX)
 }
 
@@ -235,8 +235,8 @@ pub(crate) fn complete(db: &mut dyn Connection) -> Result<u64, DbError> {
         return Ok(made);
     }
     let mut result = Ok(());
-    'all: for (index, of) in LATER {
-        for day in lacking(db, index)? {
+    'all: for (index, of) in LATER_INDEXES {
+        for day in days_without_index(db, index)? {
             let own = format!("{day}_{}", index.trim_start_matches("events_"));
             // An unfinished index is invalid.
             result = db
@@ -254,7 +254,7 @@ pub(crate) fn complete(db: &mut dyn Connection) -> Result<u64, DbError> {
 }
 
 /// Days without their part of an index.
-fn lacking(db: &mut dyn Connection, index: &str) -> Result<Vec<String>, DbError> {
+fn days_without_index(db: &mut dyn Connection, index: &str) -> Result<Vec<String>, DbError> {
     let text = format!(
         "SELECT CAST(c.relname AS TEXT) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
          WHERE i.inhparent = 'events'::regclass AND NOT EXISTS (SELECT 1 FROM pg_index x JOIN pg_inherits y \

@@ -14,9 +14,9 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::fleet::asks;
+use crate::fleet::event_ids::Places;
 use crate::fleet::gate::Gate;
 use crate::fleet::metrics::Metrics;
-use crate::fleet::places::Places;
 use crate::fleet::routes::{App, MAX_BATCHES, router};
 use crate::fleet::schema;
 use crate::fleet::sign_ins;
@@ -27,7 +27,7 @@ const READERS: usize = 4;
 /// Threads that write, each one batch at a time: the database joins their commits. A file has one writer.
 const WRITERS: usize = 4;
 /// How often days are made and forgotten.
-const KEEPING: Duration = Duration::from_secs(3600);
+const RETENTION_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// Reports something to the operator of the server.
 pub type OperatorLog = Arc<dyn Fn(&str) + Send + Sync>;
@@ -126,7 +126,7 @@ impl Server {
         if self.acceptor.is_some() { "https" } else { "http" }
     }
 
-    /// The routes, for [`crate::Client::inside`].
+    /// The routes, for [`crate::Client::in_process`].
     pub fn answers(&self) -> Router {
         router(Arc::clone(&self.app))
     }
@@ -184,13 +184,13 @@ async fn keep(app: Arc<App>, keep_days: Option<u32>, database: Database, tell: O
             let completed = own.connect(None).and_then(|mut db| schema::complete(db.as_mut()).map(drop));
             log_outcome(&app.metrics, &tell, "indexes", &completed);
         });
-        tokio::time::sleep(KEEPING).await;
+        tokio::time::sleep(RETENTION_INTERVAL).await;
     }
 }
 
 /// Says when something begins to fail, and when it no longer does.
 fn log_outcome(metrics: &Metrics, tell: &OperatorLog, what: &'static str, done: &Result<(), DbError>) {
-    if !metrics.kept(what, done.is_err()) {
+    if !metrics.note_task(what, done.is_err()) {
         return;
     }
     let (thing, verb) = match what {

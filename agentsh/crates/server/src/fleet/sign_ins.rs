@@ -7,9 +7,9 @@ use jiff::Timestamp;
 
 use crate::fleet::access::Role;
 use crate::fleet::refusal::Refusal;
-use crate::fleet::tally::shown;
+use crate::fleet::tally::storable_text;
 use agentsh_fleet::keys;
-use agentsh_fleet::wire::{Person, Who};
+use agentsh_fleet::wire::{CredentialOwner, Person};
 
 /// How their credentials begin.
 const PREFIX: &str = "agf_in_";
@@ -20,7 +20,7 @@ const AT: &str = " at ";
 /// How long one counts, in seconds: a provider's revocation takes effect at the next sign-in.
 pub(crate) const SIGN_IN_LIFETIME_S: i64 = 8 * 3600;
 /// Seconds after which expired sign-ins are deleted.
-const KEPT: i64 = 90 * 24 * 3600;
+const EXPIRED_RETENTION_SECONDS: i64 = 90 * 24 * 3600;
 
 /// A person according to the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,10 +48,10 @@ pub(crate) fn open(db: &mut dyn Connection, sign_in: &SignIn) -> Result<String, 
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
         &[
             Value::text(keys::digest(credential.as_bytes())),
-            Value::Text(shown(&clean(&format!("{NAMES}{}", sign_in.name)))),
+            Value::Text(storable_text(&clean(&format!("{NAMES}{}", sign_in.name)))),
             Value::text(sign_in.role.as_str()),
-            Value::Text(shown(&sign_in.issuer)),
-            Value::Text(shown(&sign_in.subject)),
+            Value::Text(storable_text(&sign_in.issuer)),
+            Value::Text(storable_text(&sign_in.subject)),
             Value::text(format!("{now:.6}")),
             Value::Int(now.as_second() + SIGN_IN_LIFETIME_S),
         ],
@@ -65,8 +65,11 @@ fn clean(name: &str) -> String {
 }
 
 /// The person whose credential it is, while it counts.
-pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refusal> {
-    let values = [Value::text(keys::digest(credential.as_bytes())), now()];
+pub(crate) fn credential_owner(
+    db: &mut dyn Connection,
+    credential: &str,
+) -> Result<CredentialOwner, Refusal> {
+    let values = [Value::text(keys::digest(credential.as_bytes())), timestamp_value()];
     let rows = db.rows(
         "SELECT name, role, issuer, subject FROM sign_ins WHERE digest = $1 AND expires_at > $2 AND revoked_at IS NULL",
         &values,
@@ -75,7 +78,7 @@ pub(crate) fn who(db: &mut dyn Connection, credential: &str) -> Result<Who, Refu
         return Err(Refusal::Unknown("this sign-in has expired; sign in again"));
     };
     let subject = Some(at_issuer(subject, issuer));
-    Ok(Who { name: clean(name.as_text()), role: role.as_text().to_owned(), subject })
+    Ok(CredentialOwner { name: clean(name.as_text()), role: role.as_text().to_owned(), subject })
 }
 
 /// Ends one; an unknown one is ignored.
@@ -91,23 +94,23 @@ fn at_issuer(subject: &Value, issuer: &Value) -> String {
 }
 
 /// Subject and issuer of the person whom records name in this way.
-fn person(on_record: &str) -> Option<(&str, &str)> {
+fn parse_person(on_record: &str) -> Option<(&str, &str)> {
     let (_, known_as) = on_record.strip_prefix(NAMES)?.strip_suffix(']')?.split_once(" [")?;
     known_as.rsplit_once(AT)
 }
 
 /// Ends those of a name, or of a person as records have it; gives their number. `at`: now.
 pub(crate) fn revoke(db: &mut dyn Connection, name: &str, at: &Value) -> Result<u64, DbError> {
-    if let Some((subject, issuer)) = person(name) {
+    if let Some((subject, issuer)) = parse_person(name) {
         return db.change(
             "UPDATE sign_ins SET revoked_at = $3 WHERE subject = $1 AND issuer = $2 AND revoked_at IS NULL AND expires_at > $4",
-            &[Value::text(subject), Value::text(issuer), at.clone(), now()],
+            &[Value::text(subject), Value::text(issuer), at.clone(), timestamp_value()],
         );
     }
     db.change(
         "UPDATE sign_ins SET revoked_at = $2 WHERE (name = $1 OR replace(replace(name, '[', '('), ']', ')') = $1) \
          AND revoked_at IS NULL AND expires_at > $3",
-        &[Value::text(name), at.clone(), now()],
+        &[Value::text(name), at.clone(), timestamp_value()],
     )
 }
 
@@ -135,11 +138,11 @@ pub(crate) fn people(db: &mut dyn Connection, most: i64) -> Result<Vec<Person>, 
 
 /// Forgets what was over long ago.
 pub(crate) fn forget(db: &mut dyn Connection) -> Result<u64, DbError> {
-    let before = Value::Int(Timestamp::now().as_second() - KEPT);
+    let before = Value::Int(Timestamp::now().as_second() - EXPIRED_RETENTION_SECONDS);
     db.change("DELETE FROM sign_ins WHERE expires_at < $1", &[before])
 }
 
-fn now() -> Value {
+fn timestamp_value() -> Value {
     Value::Int(Timestamp::now().as_second())
 }
 
@@ -166,20 +169,22 @@ mod tests {
             subject: "17".to_owned(),
         };
         let [first, second, third] = [(); 3].map(|()| open(db, &ada).unwrap());
-        assert_eq!(access::who(db, &first).unwrap().name, "oidc:ada");
+        assert_eq!(access::credential_owner(db, &first).unwrap().name, "oidc:ada");
         let known_as = "oidc:ada [17 at https://login.example]";
-        assert_eq!(access::person(db, &first, Role::Approver).unwrap(), known_as);
-        assert!(access::person(db, &first, Role::Admin).is_err());
+        assert_eq!(access::authorize(db, &first, Role::Approver).unwrap(), known_as);
+        assert!(access::authorize(db, &first, Role::Admin).is_err());
         close(db, &first).unwrap();
-        assert!(access::who(db, &first).is_err() && access::who(db, &second).is_ok());
+        assert!(
+            access::credential_owner(db, &first).is_err() && access::credential_owner(db, &second).is_ok()
+        );
         db.change(
             "UPDATE sign_ins SET expires_at = $1 WHERE digest = $2",
-            &[now(), Value::text(keys::digest(second.as_bytes()))],
+            &[timestamp_value(), Value::text(keys::digest(second.as_bytes()))],
         )
         .unwrap();
-        assert!(access::who(db, &second).is_err());
+        assert!(access::credential_owner(db, &second).is_err());
         assert_eq!(access::revoke_people(db, "oidc:ada").unwrap(), 1);
-        assert!(access::who(db, &third).is_err());
+        assert!(access::credential_owner(db, &third).is_err());
         assert!(access::revoke_people(db, "oidc:ada").is_err(), "there is nothing left");
         assert_eq!(people(db, 10).unwrap().len(), 3);
         assert_eq!(forget(db).unwrap(), 0);
@@ -191,12 +196,12 @@ mod tests {
         let liar = SignIn { subject: "18".to_owned(), ..ada.clone() };
         let worse = SignIn { name: known_as.trim_start_matches(NAMES).to_owned(), ..liar.clone() };
         let [liar, worse] = [&liar, &worse].map(|one| open(db, one).unwrap());
-        let seen = access::who(db, &worse).unwrap().on_record();
+        let seen = access::credential_owner(db, &worse).unwrap().on_record();
         assert_eq!(seen, "oidc:ada (17 at https://login.example) [18 at https://login.example]");
         assert_eq!(access::revoke_people(db, &seen).unwrap(), 2, "both of the person, whatever the name");
-        assert!(access::who(db, &liar).is_err() && access::who(db, &again).is_ok());
+        assert!(access::credential_owner(db, &liar).is_err() && access::credential_owner(db, &again).is_ok());
         assert_eq!(access::revoke_people(db, known_as).unwrap(), 1);
-        assert!(access::who(db, &again).is_err());
+        assert!(access::credential_owner(db, &again).is_err());
 
         // As a server of an earlier version kept it.
         let kept = open(db, &SignIn { subject: "19".to_owned(), ..ada }).unwrap();
@@ -204,11 +209,11 @@ mod tests {
         db.change("UPDATE sign_ins SET name = $1 WHERE digest = $2", &values).unwrap();
         let cleaned = "oidc:ada (17 at https://login.example)";
         assert_eq!(
-            access::who(db, &kept).unwrap().on_record(),
+            access::credential_owner(db, &kept).unwrap().on_record(),
             format!("{cleaned} [19 at https://login.example]")
         );
         assert!(people(db, 10).unwrap().iter().all(|person| !person.name.contains('[')));
         assert_eq!(access::revoke_people(db, cleaned).unwrap(), 1);
-        assert!(access::who(db, &kept).is_err());
+        assert!(access::credential_owner(db, &kept).is_err());
     }
 }

@@ -58,13 +58,13 @@ pub(crate) fn indexed(text: &str) -> String {
 }
 
 /// Without NUL, and of bounded length.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn storable_text(text: &str) -> String {
     text.chars().take(1000).map(|one| if one == '\0' { '\u{fffd}' } else { one }).collect()
 }
 
 impl Session {
     /// Takes over what a row says of its session.
-    pub fn hear(&mut self, row: &Raw, facts: &IndexedFields, arrival: i64) {
+    pub fn add_row(&mut self, row: &Raw, facts: &IndexedFields, arrival: i64) {
         if let Some(fresh) = self.fresh.as_mut().filter(|fresh| fresh.first_event == 0) {
             fresh.first_event = arrival;
             row.time.clone_into(&mut fresh.first_at);
@@ -72,7 +72,8 @@ impl Session {
         match facts.kind.as_str() {
             "session_started" => {
                 let body: Json = serde_json::from_str(&row.body).unwrap_or_default();
-                let text = |name: &str| shown(body.get(name).and_then(Json::as_str).unwrap_or_default());
+                let text =
+                    |name: &str| storable_text(body.get(name).and_then(Json::as_str).unwrap_or_default());
                 let verb = text("verb");
                 // Every demo creates its own project; readers see all of them as one.
                 self.project = if verb == "demo" { "agentsh demo".to_owned() } else { text("project") };
@@ -119,7 +120,7 @@ impl Session {
 }
 
 impl Servers {
-    pub fn hear(&mut self, row: &Raw, facts: &IndexedFields, project: &str) {
+    pub fn add_row(&mut self, row: &Raw, facts: &IndexedFields, project: &str) {
         if facts.kind == "session_ended" {
             self.ended.push(row.session.clone());
         }
@@ -150,7 +151,7 @@ impl Servers {
         counted.status = status.or(counted.status);
         if facts.kind == "process_started" {
             let body: Json = serde_json::from_str(&row.body).unwrap_or_default();
-            let text = |name: &str| shown(body.get(name).and_then(Json::as_str).unwrap_or_default());
+            let text = |name: &str| storable_text(body.get(name).and_then(Json::as_str).unwrap_or_default());
             counted.program = Some((text("program"), text("hash")));
         }
     }

@@ -12,15 +12,15 @@ use agentsh_fleet::wire::{ApprovalAnswer, RevokePeople, Revoked};
 use agentsh_web::{Href, Message, Place, message};
 
 #[derive(Deserialize)]
-pub(super) struct Filled {
+pub(super) struct TokenForm {
     #[serde(default)]
     token: String,
 }
 
 impl App {
     /// The person who sent a form, from a page of this server.
-    async fn filled(&self, headers: &HeaderMap, filled: &Filled) -> Result<Person, PageFailure> {
-        let person = self.person(headers).await?;
+    async fn check_form(&self, headers: &HeaderMap, filled: &TokenForm) -> Result<Person, PageFailure> {
+        let person = self.signed_in_person(headers).await?;
         if person.form == filled.token {
             Ok(person)
         } else {
@@ -33,25 +33,25 @@ pub(super) async fn accept(
     State(app): Shared,
     Path(host): Path<String>,
     headers: HeaderMap,
-    Form(filled): Form<Filled>,
+    Form(filled): Form<TokenForm>,
 ) -> Answer {
-    host_is(&app.filled(&headers, &filled).await?, &host, "accept", "is accepted again").await
+    host_is(&app.check_form(&headers, &filled).await?, &host, "accept", "is accepted again").await
 }
 
 pub(super) async fn revoke(
     State(app): Shared,
     Path(host): Path<String>,
     headers: HeaderMap,
-    Form(filled): Form<Filled>,
+    Form(filled): Form<TokenForm>,
 ) -> Answer {
-    host_is(&app.filled(&headers, &filled).await?, &host, "revoke", "is revoked").await
+    host_is(&app.check_form(&headers, &filled).await?, &host, "revoke", "is revoked").await
 }
 
 /// The answer of an approver.
 #[derive(Deserialize)]
 pub(super) struct AnswerForm {
     #[serde(flatten)]
-    filled: Filled,
+    filled: TokenForm,
     #[serde(default)]
     bound: String,
     #[serde(default)]
@@ -64,7 +64,7 @@ pub(super) async fn answer(
     headers: HeaderMap,
     Form(form): Form<AnswerForm>,
 ) -> Answer {
-    let person = app.filled(&headers, &form.filled).await?;
+    let person = app.check_form(&headers, &form.filled).await?;
     let (approve, scope) = match form.answer.as_str() {
         "once" => (true, "once"),
         "session" => (true, "session"),
@@ -97,9 +97,9 @@ pub(super) async fn revoke_person(
     State(app): Shared,
     Path(name): Path<String>,
     headers: HeaderMap,
-    Form(filled): Form<Filled>,
+    Form(filled): Form<TokenForm>,
 ) -> Answer {
-    let person = app.filled(&headers, &filled).await?;
+    let person = app.check_form(&headers, &filled).await?;
     let asked = RevokePeople { name: name.clone() };
     let revoked: Revoked = person.fleet.client().post("/v1/credentials/revoke", &asked).await?;
     let said =

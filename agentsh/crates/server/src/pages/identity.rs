@@ -26,7 +26,7 @@ use agentsh_gateway::token::{self, CLOCK_LEEWAY_S};
 use agentsh_login::callback::{ExpectedCallback, judge};
 use agentsh_login::metadata::AuthorizationServer;
 use agentsh_login::provider::{self, PendingSignIn, SignInSecrets};
-use agentsh_login::registration::{Registered, known};
+use agentsh_login::registration::{Registered, user_registration};
 use agentsh_login::{Clients, LoginError};
 use agentsh_store::escape;
 
@@ -206,12 +206,13 @@ impl Provider {
     }
 
     async fn begin(&self) -> Result<PendingSignIn, SignInRefusal> {
-        let server = self.about().await?;
-        provider::begin(&server, &self.registered(&server), &self.redirect, &self.scopes).map_err(refused)
+        let server = self.metadata().await?;
+        provider::begin(&server, &self.registration(&server), &self.redirect, &self.scopes)
+            .map_err(sign_in_refusal)
     }
 
     async fn finish(&self, query: &str, words: SignInSecrets) -> Result<SignIn, SignInRefusal> {
-        let server = self.about().await?;
+        let server = self.metadata().await?;
         let expected = ExpectedCallback {
             state: words.state,
             issuer: server.issuer.clone(),
@@ -220,11 +221,11 @@ impl Provider {
         let Some(code) = judge(query, &expected) else {
             return Err(SignInRefusal::Not("This answer does not belong to this sign-in.".to_owned()));
         };
-        let code = code.map_err(refused)?;
-        let client = self.registered(&server);
+        let code = code.map_err(sign_in_refusal)?;
+        let client = self.registration(&server);
         let answer = (code, words.verifier);
         let text = provider::trade(&self.clients, &server, &client, &self.redirect, answer).await;
-        let text = text.map_err(refused)?;
+        let text = text.map_err(sign_in_refusal)?;
         let keys = self.signers.for_token(&text).await.map_err(SignInRefusal::Later)?;
         let claims: Claims =
             token::claims(&text, &self.oauth, &keys, &self.client).map_err(|why| invalid_token(&why))?;
@@ -233,7 +234,7 @@ impl Provider {
     }
 
     /// The provider's metadata; requested again if it is old.
-    async fn about(&self) -> Result<Rc<AuthorizationServer>, SignInRefusal> {
+    async fn metadata(&self) -> Result<Rc<AuthorizationServer>, SignInRefusal> {
         let fresh = self
             .about
             .borrow()
@@ -243,13 +244,14 @@ impl Provider {
         if let Some(known) = fresh {
             return Ok(known);
         }
-        let found = Rc::new(provider::discover(&self.clients, &self.oauth.issuer).await.map_err(refused)?);
+        let found =
+            Rc::new(provider::discover(&self.clients, &self.oauth.issuer).await.map_err(sign_in_refusal)?);
         *self.about.borrow_mut() = Some((Instant::now(), Rc::clone(&found)));
         Ok(found)
     }
 
-    fn registered(&self, server: &AuthorizationServer) -> Registered {
-        known(server, self.client.clone(), self.secret.clone())
+    fn registration(&self, server: &AuthorizationServer) -> Registered {
+        user_registration(server, self.client.clone(), self.secret.clone())
     }
 
     fn identity(&self, claims: &Claims) -> Result<SignIn, SignInRefusal> {
@@ -329,7 +331,7 @@ fn invalid_token(why: &str) -> SignInRefusal {
     SignInRefusal::Not(format!("The identity provider's token is not valid: {why}."))
 }
 
-fn refused(error: LoginError) -> SignInRefusal {
+fn sign_in_refusal(error: LoginError) -> SignInRefusal {
     let said = format!("The identity provider refused the sign-in: {error}.");
     match error {
         LoginError::Http { .. }

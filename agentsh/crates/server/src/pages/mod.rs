@@ -3,8 +3,8 @@
 
 mod change;
 mod identity;
-mod look;
 mod provider;
+mod read_pages;
 mod sign;
 
 pub(crate) use identity::Identity;
@@ -22,7 +22,7 @@ use crate::fleet::{Gate, Role};
 use agentsh::cli::server::Fleet;
 use agentsh_authoring::CommandContext;
 use agentsh_base::site;
-use agentsh_fleet::wire::Who;
+use agentsh_fleet::wire::CredentialOwner;
 use agentsh_fleet::{Client, ClientError, keys};
 use agentsh_store::StoreError;
 use agentsh_terminal::output::Failure;
@@ -47,7 +47,7 @@ struct App {
 /// A person with a valid credential.
 struct Person {
     fleet: Fleet,
-    who: Who,
+    who: CredentialOwner,
     role: Role,
     /// The token in every form of this person's pages.
     form: String,
@@ -62,14 +62,14 @@ pub(super) fn router(
 ) -> Router {
     let app = Arc::new(App { server, place, is_secure, identity, gate: known });
     Router::new()
-        .route("/", get(look::now))
-        .route("/hosts", get(look::hosts))
-        .route("/sessions", get(look::sessions))
-        .route("/session/{id}", get(look::session))
-        .route("/servers", get(look::servers))
-        .route("/server/{id}", get(look::server))
-        .route("/people", get(look::people))
-        .route("/approvals", get(look::approvals))
+        .route("/", get(read_pages::now))
+        .route("/hosts", get(read_pages::hosts))
+        .route("/sessions", get(read_pages::sessions))
+        .route("/session/{id}", get(read_pages::session))
+        .route("/servers", get(read_pages::servers))
+        .route("/server/{id}", get(read_pages::server))
+        .route("/people", get(read_pages::people))
+        .route("/approvals", get(read_pages::approvals))
         .route("/approvals/{id}", post(change::answer))
         .route("/hosts/{host}/accept", post(change::accept))
         .route("/hosts/{host}/revoke", post(change::revoke))
@@ -99,17 +99,18 @@ async fn gate(request: Request, next: Next) -> Response {
 /// The server accepts any name: under a foreign name there is no cookie.
 fn same_site(method: &Method, headers: &HeaderMap) -> Result<(), &'static str> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let bare: Vec<String> = text("host").map(|host| site::bare(host).to_owned()).into_iter().collect();
+    let bare: Vec<String> =
+        text("host").map(|host| site::host_without_port(host).to_owned()).into_iter().collect();
     let asked = site::BrowserRequest::of(matches!(*method, Method::GET | Method::HEAD), text);
     site::same_site(&asked, &bare)
 }
 
 impl App {
     /// The owner of the cookie.
-    async fn person(&self, headers: &HeaderMap) -> Result<Person, PageFailure> {
+    async fn signed_in_person(&self, headers: &HeaderMap) -> Result<Person, PageFailure> {
         let credential = cookie(headers, COOKIE).ok_or_else(|| self.sign_in(None))?;
-        let client = Client::inside(self.server.clone(), Some(credential.clone()));
-        let who: Who = client.get("/v1/who").await.map_err(|error| match error {
+        let client = Client::in_process(self.server.clone(), Some(credential.clone()));
+        let who: CredentialOwner = client.get("/v1/who").await.map_err(|error| match error {
             ClientError::Status { status: 401, .. } | ClientError::Credential => {
                 self.sign_in(Some("The credential is no longer valid.".to_owned()))
             }

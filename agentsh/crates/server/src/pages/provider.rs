@@ -46,14 +46,14 @@ impl App {
 
     async fn finished(&self, headers: &HeaderMap, query: String) -> Answer {
         let identity = self.provider()?;
-        let kept = cookie(headers, self.waits()).and_then(|kept| words(&kept));
+        let kept = cookie(headers, self.waits()).and_then(|kept| parse_secrets(&kept));
         let Some(words) = kept.filter(|_| query.len() <= MAX_QUERY) else {
             let said = "This sign-in was not started in this browser, or has expired. Start again.";
             return Err(self.sign_in(Some(said.to_owned())));
         };
         let sign_in = identity.finish(query, words).await.map_err(|refused| self.not_signed_in(refused))?;
         match self.gate.signed_in(sign_in).await {
-            Ok(credential) => Ok(self.opened(&credential)),
+            Ok(credential) => Ok(self.open_with_cookie(&credential)),
             Err(response) => Ok(response),
         }
     }
@@ -79,7 +79,7 @@ impl App {
     }
 }
 
-fn words(kept: &str) -> Option<SignInSecrets> {
+fn parse_secrets(kept: &str) -> Option<SignInSecrets> {
     let mut parts = kept.split('.').map(str::to_owned);
     let words = SignInSecrets { state: parts.next()?, nonce: parts.next()?, verifier: parts.next()? };
     let is_whole = [&words.state, &words.nonce, &words.verifier].into_iter().all(|word| word.len() >= 32);

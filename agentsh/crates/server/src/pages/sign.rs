@@ -7,38 +7,40 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::{Answer, App, COOKIE, PageFailure, Shared, cookie, form, page};
-use agentsh_fleet::wire::{LoggedIn, Login, Who};
+use agentsh_fleet::wire::{CredentialOwner, LoggedIn, Login};
 use agentsh_fleet::{Client, ClientError};
 use agentsh_web as web;
 
 /// How long a browser keeps the cookie, in seconds.
-const KEPT: u32 = 12 * 3600;
+const COOKIE_SECONDS: u32 = 12 * 3600;
 /// How tokens begin that are used once.
-const ONCE: &str = "agf_once_";
+const ONE_TIME_PREFIX: &str = "agf_once_";
 
 pub(super) async fn show(State(app): Shared) -> Response {
     app.sign_in_as(StatusCode::OK, None).into_response()
 }
 
 #[derive(Deserialize)]
-pub(super) struct Filled {
+pub(super) struct SignInForm {
     #[serde(default)]
     credential: String,
 }
 
-pub(super) async fn sign_in(State(app): Shared, Form(filled): Form<Filled>) -> Answer {
+pub(super) async fn sign_in(State(app): Shared, Form(filled): Form<SignInForm>) -> Answer {
     let given = filled.credential.trim().to_owned();
-    let credential = if given.starts_with(ONCE) {
-        let anyone = Client::inside(app.server.clone(), None);
-        let got: LoggedIn =
-            anyone.post("/v1/login", &Login { token: given }).await.map_err(|error| app.refused(error))?;
+    let credential = if given.starts_with(ONE_TIME_PREFIX) {
+        let anyone = Client::in_process(app.server.clone(), None);
+        let got: LoggedIn = anyone
+            .post("/v1/login", &Login { token: given })
+            .await
+            .map_err(|error| app.page_failure(error))?;
         got.credential
     } else {
-        let known = Client::inside(app.server.clone(), Some(given.clone()));
-        let _who: Who = known.get("/v1/who").await.map_err(|error| app.refused(error))?;
+        let known = Client::in_process(app.server.clone(), Some(given.clone()));
+        let _who: CredentialOwner = known.get("/v1/who").await.map_err(|error| app.page_failure(error))?;
         given
     };
-    Ok(app.opened(&credential))
+    Ok(app.open_with_cookie(&credential))
 }
 
 #[derive(Deserialize)]
@@ -54,7 +56,7 @@ pub(super) async fn sign_out(State(app): Shared, headers: HeaderMap, Form(out): 
     let Some(credential) = credential else {
         return Err(PageFailure::Other(StatusCode::FORBIDDEN, super::NOT_A_FORM.to_owned()));
     };
-    let person = Client::inside(app.server.clone(), Some(credential));
+    let person = Client::in_process(app.server.clone(), Some(credential));
     let _state: serde_json::Value = person.post("/v1/sign-out", &serde_json::json!({})).await?;
     let mut response = app.sign_in_as(StatusCode::OK, None).into_response();
     if let Ok(cookie) = HeaderValue::from_str(&app.baked("", 0)) {
@@ -65,11 +67,12 @@ pub(super) async fn sign_out(State(app): Shared, headers: HeaderMap, Form(out): 
 
 impl App {
     /// From a page of our own the first page is asked for with the cookie.
-    pub(super) fn opened(&self, credential: &str) -> Response {
-        ([(header::SET_COOKIE, self.baked(credential, KEPT))], page(web::opened())).into_response()
+    pub(super) fn open_with_cookie(&self, credential: &str) -> Response {
+        ([(header::SET_COOKIE, self.baked(credential, COOKIE_SECONDS))], page(web::opened_page()))
+            .into_response()
     }
 
-    fn refused(&self, error: ClientError) -> PageFailure {
+    fn page_failure(&self, error: ClientError) -> PageFailure {
         match error {
             ClientError::Status { status: 400..=403, said, .. } => self.sign_in(Some(said)),
             ClientError::Credential => self.sign_in(Some("This is not a credential.".to_owned())),

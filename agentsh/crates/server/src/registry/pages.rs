@@ -51,16 +51,19 @@ struct SearchQuery {
 async fn search(State(app): Shared, Query(wanted): Query<SearchQuery>) -> Result<Response, PageError> {
     let (text, before, now) = (wanted.q.clone(), wanted.before.unwrap_or(i64::MAX), app.times().now);
     let asked = app.pool.ask(move |db| {
-        Ok((catalogue::search(db, &text, before, shown::QUERY_LIMIT)?, catalogue::requested(db, &now)?))
+        Ok((
+            catalogue::search(db, &text, before, shown::QUERY_LIMIT)?,
+            catalogue::pending_requests(db, &now)?,
+        ))
     });
     let (found, requested) = asked.await.map_err(Refusal::from)?;
-    let requested = requested.iter().map(|one| shown::requested(one, DecisionMaker::Operators)).collect();
+    let requested = requested.iter().map(|one| shown::requested_row(one, DecisionMaker::Operators)).collect();
     let page = shown::registry(wanted.q, found, requested);
     Ok(html(StatusCode::OK, web::registry(&frame("Registry"), &page)))
 }
 
 async fn one(State(app): Shared, Path(id): Path<i64>) -> Result<Response, PageError> {
-    let found = app.pool.ask(move |db| catalogue::one(db, id)).await.map_err(Refusal::from)?;
+    let found = app.pool.ask(move |db| catalogue::registration(db, id)).await.map_err(Refusal::from)?;
     let (found, diff) = found.ok_or(Refusal::Missing("no registration has this number"))?;
     let detail = shown::detail(&found, diff);
     Ok(html(StatusCode::OK, web::registry_detail(&frame(&found.name), &detail)))
@@ -78,7 +81,9 @@ async fn decide(
     let form = Form::read(&headers, &bytes);
     let who = match known {
         Some(name) => name,
-        None => app.operators.with(&form.as_ref().map(|form| form.token.clone()).unwrap_or_default())?,
+        None => app
+            .operators
+            .operator_with_token(&form.as_ref().map(|form| form.token.clone()).unwrap_or_default())?,
     };
     let form = form.ok_or_else(|| {
         Refusal::Invalid(vec![json!("the decision must be approve or reject, sent as a form")])
@@ -139,7 +144,7 @@ impl IntoResponse for PageError {
             let why = "An operator's token is required; nothing was changed.".to_owned();
             return message(StatusCode::UNAUTHORIZED, "Not decided", why);
         }
-        let (status, detail) = self.0.told();
+        let (status, detail) = self.0.status_and_detail();
         let said = match detail {
             Value::String(said) => said,
             other => other.to_string(),

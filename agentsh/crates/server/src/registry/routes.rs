@@ -24,7 +24,7 @@ use agentsh_database::Pool;
 use agentsh_registrar::access::{self, Operators};
 use agentsh_registrar::body::{self, MAX_BODY};
 use agentsh_registrar::changes::{self, Requester, Times};
-use agentsh_registrar::reads::spelled;
+use agentsh_registrar::reads::timestamp_text;
 use agentsh_registrar::reads::{self, Page};
 use agentsh_registrar::refusal::Refusal;
 use agentsh_registrar::{answer, names};
@@ -59,9 +59,9 @@ impl App {
     pub(crate) fn times(&self) -> Times {
         let now = Timestamp::now();
         // A time so far away that no calendar has it means: never.
-        let later = |span: SignedDuration| now.checked_add(span).ok().map(spelled);
+        let later = |span: SignedDuration| now.checked_add(span).ok().map(timestamp_text);
         Times {
-            now: spelled(now),
+            now: timestamp_text(now),
             expires: self.valid_for.and_then(later),
             answer_by: later(self.answer_within).unwrap_or_else(|| "9999".to_owned()),
         }
@@ -69,14 +69,14 @@ impl App {
 
     /// Checks who may register: an operator; on an open registry also anybody on this machine, and a host of the fleet.
     fn registers(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
-        match self.asks(headers, by)? {
+        match self.check_requester(headers, by)? {
             Requester::Host(_) if !self.open => Err(Refusal::Closed),
             who => Ok(who),
         }
     }
 
     /// Checks who may request a decision.
-    fn asks(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
+    fn check_requester(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
         if self.is_told {
             let caller = by.caller.as_ref().ok_or(Refusal::NoOperator)?;
             return match caller.may {
@@ -95,7 +95,7 @@ impl App {
     /// Checks who may decide.
     fn operator(&self, headers: &HeaderMap, by: &RequestSource) -> Result<Requester, Refusal> {
         if self.is_told {
-            return match self.asks(headers, by)? {
+            return match self.check_requester(headers, by)? {
                 who @ Requester::Operator(_) => Ok(who),
                 _ => Err(Refusal::NoApprover),
             };
@@ -203,7 +203,7 @@ fn not_found() -> Response {
 }
 
 /// The whole body, within bounds of length and time.
-pub(crate) async fn whole(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
+pub(crate) async fn read_body(app: &App, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
     let too_large = || Refusal::TooLarge(format!("a body has at most {MAX_BODY} bytes"));
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     if declared.is_some_and(|declared: usize| declared > MAX_BODY) {
@@ -229,7 +229,7 @@ async fn register(
     body: Body,
 ) -> Result<Response, Refusal> {
     let who = app.registers(&headers, &by)?;
-    let bytes = whole(&app, &headers, body).await?;
+    let bytes = read_body(&app, &headers, body).await?;
     let registration = body::registration(&headers, &bytes)?;
     drop(bytes);
     let (times, most) = (app.times(), app.most_servers);
@@ -244,7 +244,7 @@ async fn register(
                 .await?
         }
     };
-    Ok(answer::reply(StatusCode::CREATED, reads::shown(&row)))
+    Ok(answer::reply(StatusCode::CREATED, reads::record_json(&row)))
 }
 
 async fn list(State(app): Shared, uri: axum::http::Uri) -> Result<Response, Refusal> {
@@ -283,7 +283,7 @@ async fn revoke(
     body: Body,
 ) -> Result<Response, Refusal> {
     let who = app.operator(&headers, &by)?;
-    let remark = body::remark(&headers, &whole(&app, &headers, body).await?)?;
+    let remark = body::remark(&headers, &read_body(&app, &headers, body).await?)?;
     let times = app.times();
     let rows = app.writer.change(move |ledger| changes::revoke(ledger, &hash, &remark, &who, &times)).await?;
     Ok(answer::reply(StatusCode::OK, answer::array(&rows, answer::server)))
@@ -295,8 +295,8 @@ async fn request(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let who = app.asks(&headers, &by)?;
-    let asked = body::approval(&headers, &whole(&app, &headers, body).await?)?;
+    let who = app.check_requester(&headers, &by)?;
+    let asked = body::approval(&headers, &read_body(&app, &headers, body).await?)?;
     let times = app.times();
     let row = app.writer.change(move |ledger| changes::request(ledger, &asked, &who, &times)).await?;
     Ok(one_approval(StatusCode::CREATED, &row))
@@ -333,7 +333,7 @@ async fn decide<const YES: bool>(
 ) -> Result<Response, Refusal> {
     let who = app.operator(&headers, &by)?;
     let id = number(&id)?;
-    let remark = body::remark(&headers, &whole(&app, &headers, body).await?)?;
+    let remark = body::remark(&headers, &read_body(&app, &headers, body).await?)?;
     let times = app.times();
     let row =
         app.writer.change(move |ledger| changes::decide(ledger, id, YES, &remark, &who, &times)).await?;
@@ -372,8 +372,10 @@ impl Query {
             match name.as_str() {
                 "name" => query.name = Some(names::normal(&value).unwrap_or(value)),
                 "status" => query.status = Some(value),
-                "limit" => bounded(&mut query.page.limit, "limit", &value, 1, 100, &mut mistakes),
-                "offset" => bounded(&mut query.page.offset, "offset", &value, 0, i64::MAX, &mut mistakes),
+                "limit" => check_bounds(&mut query.page.limit, "limit", &value, 1, 100, &mut mistakes),
+                "offset" => {
+                    check_bounds(&mut query.page.offset, "offset", &value, 0, i64::MAX, &mut mistakes)
+                }
                 _ => {}
             }
         }
@@ -381,7 +383,7 @@ impl Query {
     }
 }
 
-fn bounded(place: &mut i64, name: &str, text: &str, least: i64, most: i64, mistakes: &mut Vec<Value>) {
+fn check_bounds(place: &mut i64, name: &str, text: &str, least: i64, most: i64, mistakes: &mut Vec<Value>) {
     let whole = text.strip_prefix(['-', '+']).unwrap_or(text);
     if whole.is_empty() || !whole.bytes().all(|byte| byte.is_ascii_digit()) {
         mistakes.push(no_integer(json!(["query", name]), text));

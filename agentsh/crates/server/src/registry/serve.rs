@@ -53,7 +53,7 @@ impl Mounted {
     /// # Errors
     /// A database that cannot be opened.
     pub async fn open(self) -> Result<Router, ServeError> {
-        let (pool, writer) = opened(self.database).await?;
+        let (pool, writer) = open_database(self.database).await?;
         Ok(router(Arc::new(App {
             pool,
             writer,
@@ -70,7 +70,7 @@ impl Mounted {
 }
 
 /// The client of PostgreSQL waits, which the thread of the server must not.
-async fn opened(database: Database) -> Result<(Pool, Writer), ServeError> {
+async fn open_database(database: Database) -> Result<(Pool, Writer), ServeError> {
     let opened = tokio::task::spawn_blocking(move || {
         database.prepare(schema::WRITERS, &schema::TABLES).map_err(|error| {
             // Both have a table `servers`, of other columns.
@@ -127,7 +127,7 @@ impl Server {
         }
         let listener = TcpListener::bind(listen).await.map_err(|error| ServeError::Listen(listen, error))?;
         let address = listener.local_addr().map_err(|error| ServeError::Listen(listen, error))?;
-        let (pool, writer) = opened(options.database).await?;
+        let (pool, writer) = open_database(options.database).await?;
         let mut hosts = options.hosts;
         hosts.extend(["127.0.0.1", "localhost", "[::1]"].map(str::to_owned));
         let app = App {

@@ -89,7 +89,8 @@ fn calls(connection: &Connection, filter: &EventFilter) -> Result<Vec<Call>, Sto
                 }
                 _ => continue,
             };
-            calls.extend(found.filter(|call| filter.action.is_none() || filter.action == call.shown()));
+            calls
+                .extend(found.filter(|call| filter.action.is_none() || filter.action == call.outcome_word()));
         }
     }
     calls.reverse();
@@ -112,7 +113,7 @@ pub(super) fn call_of(connection: &Connection, verdict: &Record) -> Result<Optio
 impl Call {
     /// The word for people: the verdict, unless the call got nowhere.
     #[must_use]
-    pub fn shown(&self) -> Option<String> {
+    pub fn outcome_word(&self) -> Option<String> {
         match &self.undelivered {
             Some(_) => Some(UNDELIVERED.to_owned()),
             None => self.action.clone(),

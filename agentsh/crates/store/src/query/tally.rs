@@ -49,7 +49,7 @@ impl Reader {
     pub async fn tally(&mut self, session: SessionId) -> Result<SessionTally, StoreError> {
         self.ask(move |connection| {
             let mut summary = Summary::new(session);
-            for record in others(connection, session)? {
+            for record in other_records(connection, session)? {
                 summary.add_record(&record);
             }
             let events = events(connection, session)?;
@@ -103,7 +103,10 @@ impl Reader {
     }
 }
 
-fn others(connection: &Connection, session: SessionId) -> Result<Vec<super::super::Record>, StoreError> {
+fn other_records(
+    connection: &Connection,
+    session: SessionId,
+) -> Result<Vec<super::super::Record>, StoreError> {
     let mut query = select();
     query.push(" WHERE session = ").bind(session.to_string());
     query.push(" AND +type NOT IN ('mcp_tool_called', 'mcp_tool_call_intercepted', 'mcp_tool_seen') ORDER BY seq LIMIT ");

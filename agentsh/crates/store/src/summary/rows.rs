@@ -125,7 +125,7 @@ pub struct Rejected {
 
 /// Data that went, or would have gone, from one server to another, or to a host that is not listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Flowed {
+pub struct FlowRow {
     /// None: a host that is not listed.
     pub from: Option<ServerId>,
     pub to: ServerId,
@@ -177,14 +177,14 @@ pub struct Undelivered {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Stripped {
+pub struct RemovedVariables {
     pub server_id: Option<ServerId>,
     pub names: BTreeSet<String>,
 }
 
 /// A server with advisories.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Warned {
+pub struct AdvisoryRow {
     pub server_id: ServerId,
     pub kind: AdvisorySource,
     pub id: String,

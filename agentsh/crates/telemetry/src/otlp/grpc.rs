@@ -6,9 +6,9 @@ use serde_json::Value;
 use tokio::time::timeout;
 use url::Url;
 
-use super::{MAX_ANSWER, SendFailure, Settings, packed, protobuf};
+use super::{MAX_ANSWER, SendFailure, Settings, protobuf, to_gzip};
 use agentsh_egress::Client;
-use agentsh_egress::client::whole;
+use agentsh_egress::client::full_body;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -34,7 +34,7 @@ pub(super) async fn export(
     message: &Value,
 ) -> Result<(), SendFailure> {
     let message = protobuf::request(message);
-    let message = if settings.is_packed { packed(&message) } else { message };
+    let message = if settings.is_packed { to_gzip(&message) } else { message };
     let Ok(length) = u32::try_from(message.len()) else {
         return Err(SendFailure::Never("a message is longer than 4 GiB".to_owned()));
     };
@@ -54,7 +54,7 @@ pub(super) async fn export(
     }
     let target = client.target(url.as_str()).map_err(|why| SendFailure::Never(why.to_string()))?;
     let asked = async {
-        let answer = client.send(Method::POST, &target, headers, whole(body)).await?;
+        let answer = client.send(Method::POST, &target, headers, full_body(body)).await?;
         let (status, head) = (answer.status, answer.headers.clone());
         let (_, trailers) = answer.whole_with_trailers(MAX_ANSWER).await?;
         Ok((status, head, trailers))
@@ -70,7 +70,7 @@ pub(super) async fn export(
         }
     })?;
     if status != 200 {
-        return Err(untaken(
+        return Err(send_failure(
             matches!(status.as_u16(), 408 | 429 | 502..=504),
             format!("the receiver answered with status {}", status.as_u16()),
         ));
@@ -85,12 +85,12 @@ pub(super) async fn export(
             let said = if said.is_empty() { said } else { format!(" ({said})") };
             let why = format!("the receiver answered with gRPC status {code}{said}");
             // Cancelled, too late, exhausted, aborted, out of range, unavailable, lost.
-            Err(untaken(matches!(code, 1 | 4 | 8 | 10 | 11 | 14 | 15), why))
+            Err(send_failure(matches!(code, 1 | 4 | 8 | 10 | 11 | 14 | 15), why))
         }
         Err(_) => Err(SendFailure::Later("the receiver sent no gRPC status".to_owned())),
     }
 }
 
-fn untaken(is_passing: bool, why: String) -> SendFailure {
+fn send_failure(is_passing: bool, why: String) -> SendFailure {
     if is_passing { SendFailure::Later(why) } else { SendFailure::Never(why) }
 }

@@ -7,7 +7,7 @@ use crate::entry::{Entry, LogSeverity};
 
 #[must_use]
 pub fn record(entry: &Entry) -> Value {
-    let (number, text) = match entry.gravity() {
+    let (number, text) = match entry.severity() {
         LogSeverity::Information => (9, "INFO"),
         LogSeverity::Warning => (13, "WARN"),
         LogSeverity::Error => (17, "ERROR"),
@@ -16,10 +16,10 @@ pub fn record(entry: &Entry) -> Value {
     let attributes = Attributes::default()
         .text("session.id", Some(&session))
         .number("agentsh.seq", Some(entry.seq))
-        .text("agentsh.server", entry.word("server_id"))
-        .text("gen_ai.tool.name", entry.word("tool_name"))
-        .text("agentsh.action", entry.word("action"))
-        .text("agentsh.reason", entry.word("reason"))
+        .text("agentsh.server", entry.text_field("server_id"))
+        .text("gen_ai.tool.name", entry.text_field("tool_name"))
+        .text("agentsh.action", entry.text_field("action"))
+        .text("agentsh.reason", entry.text_field("reason"))
         .text("agentsh.rule", entry.rule().as_deref());
     json!({
         "timeUnixNano": nanoseconds(entry.time),

@@ -127,8 +127,8 @@ impl Metrics {
         Self { start, sums, histograms, open: BTreeMap::new() }
     }
 
-    pub fn hear(&mut self, entry: &Entry) {
-        let word = |name: &str| entry.word(name).unwrap_or_default().to_owned();
+    pub fn count_entry(&mut self, entry: &Entry) {
+        let word = |name: &str| entry.text_field(name).unwrap_or_default().to_owned();
         let action = || ("agentsh.action", word("action"));
         let server = || ("agentsh.server", word("server_id"));
         self.add(EVENTS, vec![("agentsh.event", entry.kind.clone())], 1);
@@ -146,7 +146,7 @@ impl Metrics {
                 }
                 self.add(CALLS, vec![server(), ("gen_ai.tool.name", word("tool_name")), action()], 1);
             }
-            "mcp_network_connection" if entry.word("state") != Some("open") => {
+            "mcp_network_connection" if entry.text_field("state") != Some("open") => {
                 self.add(CONNECTIONS, vec![server(), action()], 1);
             }
             "net_connect_blocked" => self.add(CONNECTIONS, vec![server(), action()], count(entry)),
@@ -161,7 +161,7 @@ impl Metrics {
         let is_refusal = match entry.kind.as_str() {
             "mcp_exfil_detected" | "mcp_content_detected" => false,
             "mcp_message_rejected" | "mcp_server_refused" => true,
-            _ => entry.word("action") == Some("block"),
+            _ => entry.text_field("action") == Some("block"),
         };
         if is_refusal {
             let rule = entry.rule().unwrap_or_default();
@@ -171,7 +171,7 @@ impl Metrics {
     }
 
     /// Sets the total number of dropped items of this kind.
-    pub fn dropped(&mut self, kind: &'static str, number: u64) {
+    pub fn set_dropped(&mut self, kind: &'static str, number: u64) {
         if number > 0
             && let Some(sum) = self.sums.get_mut(DROPPED)
         {
@@ -181,7 +181,7 @@ impl Metrics {
 
     /// All of them; None if there are none.
     #[must_use]
-    pub fn written(&self, now: Timestamp) -> Option<Value> {
+    pub fn metrics_json(&self, now: Timestamp) -> Option<Value> {
         let point = |labels: &Labels| {
             let attributes = labels.iter().fold(Attributes::default(), |attributes, (name, value)| {
                 attributes.text(name, Some(value.as_str()).filter(|value| !value.is_empty()))
@@ -228,7 +228,7 @@ impl Metrics {
     }
 
     fn model(&mut self, entry: &Entry) {
-        let word = |name: &str| entry.word(name).unwrap_or_default().to_owned();
+        let word = |name: &str| entry.text_field(name).unwrap_or_default().to_owned();
         let of_model = || {
             vec![
                 ("gen_ai.operation.name", "chat".to_owned()),
@@ -293,5 +293,5 @@ fn overflow() -> Labels {
 
 fn key(entry: &Entry) -> (String, String) {
     let request = entry.field("jsonrpc_id").map(ToString::to_string).unwrap_or_default();
-    (entry.word("server_id").unwrap_or_default().to_owned(), request)
+    (entry.text_field("server_id").unwrap_or_default().to_owned(), request)
 }

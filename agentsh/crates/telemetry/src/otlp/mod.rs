@@ -132,12 +132,12 @@ impl Otlp {
         Self { shared, sending }
     }
 
-    pub fn tell(&self, entry: &Entry) {
+    pub fn export_entry(&self, entry: &Entry) {
         let mut state = self.shared.state.borrow_mut();
-        state.metrics.hear(entry);
+        state.metrics.count_entry(entry);
         state.is_news = true;
         if self.shared.settings.addresses.traces.is_some() {
-            for span in state.spans.hear(entry) {
+            for span in state.spans.add_entry(entry) {
                 let size = span.to_string().len();
                 state.traces.push(span, size);
             }
@@ -151,7 +151,7 @@ impl Otlp {
     }
 
     /// So many events of the journal went by unseen.
-    pub fn lost(&self, events: u64) {
+    pub fn record_lost(&self, events: u64) {
         self.shared.state.borrow_mut().logs.dropped += events;
     }
 
@@ -241,11 +241,11 @@ impl Shared {
                 }
                 Err(SendFailure::Never(why)) => {
                     state.failed = Some(why);
-                    queue(&mut state).lost();
+                    queue(&mut state).count_lost();
                 }
                 Err(SendFailure::Later(why)) => {
                     state.failed = Some(why);
-                    queue(&mut state).again(taken);
+                    queue(&mut state).put_back(taken);
                     return false;
                 }
             }
@@ -259,9 +259,9 @@ impl Shared {
             if !std::mem::take(&mut state.is_news) {
                 return true;
             }
-            state.metrics.dropped("log", state.logs.dropped);
-            state.metrics.dropped("span", state.traces.dropped);
-            state.metrics.written(Timestamp::now())
+            state.metrics.set_dropped("log", state.logs.dropped);
+            state.metrics.set_dropped("span", state.traces.dropped);
+            state.metrics.metrics_json(Timestamp::now())
         };
         let Some(metrics) = written else { return true };
         let message = json!({ "resourceMetrics": [{
@@ -289,7 +289,7 @@ impl Shared {
         headers.push((CONTENT_TYPE, HeaderValue::from_static(kind)));
         let body = if self.settings.is_packed {
             headers.push((CONTENT_ENCODING, HeaderValue::from_static("gzip")));
-            packed(&body)
+            to_gzip(&body)
         } else {
             body
         };
@@ -309,7 +309,7 @@ impl Shared {
 }
 
 /// As gzip. Writing to memory does not fail.
-fn packed(body: &[u8]) -> Vec<u8> {
+fn to_gzip(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     let _infallible = encoder.write_all(body);
     encoder.finish().unwrap_or_default()

@@ -114,7 +114,7 @@ fn message(json: &Value, fields: &[Field], written: &mut Vec<u8>) {
             (None | Some(Value::Null), _) => {}
             (Some(Value::Array(items)), Kind::PackedFixed | Kind::PackedDouble) => {
                 let bytes: Vec<u8> = items.iter().flat_map(|item| eight(item, kind)).collect();
-                delimited(number, &bytes, written);
+                write_delimited(number, &bytes, written);
             }
             (Some(Value::Array(items)), _) => {
                 items.iter().for_each(|item| field(item, number, kind, written));
@@ -126,12 +126,12 @@ fn message(json: &Value, fields: &[Field], written: &mut Vec<u8>) {
 
 fn field(value: &Value, number: u32, kind: Kind, written: &mut Vec<u8>) {
     match kind {
-        Kind::Text => delimited(number, value.as_str().unwrap_or_default().as_bytes(), written),
-        Kind::Bytes => delimited(number, &bytes(value.as_str().unwrap_or_default()), written),
+        Kind::Text => write_delimited(number, value.as_str().unwrap_or_default().as_bytes(), written),
+        Kind::Bytes => write_delimited(number, &bytes(value.as_str().unwrap_or_default()), written),
         Kind::Message(fields) => {
             let mut inner = Vec::new();
             message(value, fields, &mut inner);
-            delimited(number, &inner, written);
+            write_delimited(number, &inner, written);
         }
         Kind::Integer => {
             tag(number, 0, written);
@@ -169,7 +169,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
-fn delimited(number: u32, bytes: &[u8], written: &mut Vec<u8>) {
+fn write_delimited(number: u32, bytes: &[u8], written: &mut Vec<u8>) {
     tag(number, 2, written);
     variable(bytes.len() as u64, written);
     written.extend_from_slice(bytes);

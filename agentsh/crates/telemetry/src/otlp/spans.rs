@@ -57,21 +57,21 @@ impl Spans {
     }
 
     /// The spans that this event ends.
-    pub fn hear(&mut self, entry: &Entry) -> Vec<Value> {
+    pub fn add_entry(&mut self, entry: &Entry) -> Vec<Value> {
         match entry.kind.as_str() {
             "session_started" => {
                 self.started = Some(entry.time);
                 self.root = Attributes::default()
-                    .text("agentsh.verb", entry.word("verb"))
-                    .text("agentsh.policy", entry.word("policy"))
-                    .text("agentsh.project", entry.word("project"));
+                    .text("agentsh.verb", entry.text_field("verb"))
+                    .text("agentsh.policy", entry.text_field("policy"))
+                    .text("agentsh.project", entry.text_field("project"));
                 Vec::new()
             }
             "session_ended" => self.end(entry),
             "process_started" => {
                 let attributes = Attributes::default()
-                    .text("agentsh.server", entry.word("server_id"))
-                    .text("process.executable.path", entry.word("program"))
+                    .text("agentsh.server", entry.text_field("server_id"))
+                    .text("process.executable.path", entry.text_field("program"))
                     .number("process.pid", entry.number("pid"));
                 let begun = OpenSpan { at: entry.time, seq: entry.seq };
                 let before = self.processes.insert(server(entry), (begun, attributes));
@@ -82,7 +82,7 @@ impl Spans {
                 let Some(process) = self.processes.remove(&server(entry)) else { return Vec::new() };
                 let code = entry.number("exit_code");
                 let failed = code != Some(0);
-                let cause = entry.word("cause").filter(|_| failed);
+                let cause = entry.text_field("cause").filter(|_| failed);
                 vec![self.process(process, entry.time, code, cause)]
             }
             "mcp_tool_called" => {
@@ -93,7 +93,7 @@ impl Spans {
             "mcp_tool_call_intercepted" => vec![self.call(entry)],
             "mcp_tool_call_audited" => vec![self.audit(entry)],
             "approval_requested" => {
-                if let Some(question) = entry.word("approval") {
+                if let Some(question) = entry.text_field("approval") {
                     keep(
                         &mut self.questions,
                         question.to_owned(),
@@ -103,7 +103,9 @@ impl Spans {
                 Vec::new()
             }
             "approval_decided" => self.answer(entry).into_iter().collect(),
-            "mcp_network_connection" if entry.word("state") != Some("open") => vec![self.connection(entry)],
+            "mcp_network_connection" if entry.text_field("state") != Some("open") => {
+                vec![self.connection(entry)]
+            }
             "net_connect_blocked" => vec![self.connection(entry)],
             "model_called" => vec![self.model(entry)],
             _ => Vec::new(),
@@ -122,12 +124,12 @@ impl Spans {
             parent: String::new(),
             name: "agentsh session".to_owned(),
             kind: INTERNAL,
-            from: self.started.unwrap_or_else(|| before(entry, "duration_ms")),
+            from: self.started.unwrap_or_else(|| start_time(entry, "duration_ms")),
             to: entry.time,
             attributes: attributes.number("process.exit.code", code),
             error: None,
         };
-        ended.push(self.written(span));
+        ended.push(self.span_json(span));
         ended
     }
 
@@ -138,7 +140,7 @@ impl Spans {
         code: Option<u64>,
         error: Option<&str>,
     ) -> Value {
-        self.written(Span {
+        self.span_json(Span {
             id: span_id(self.session, begun.seq),
             parent: root_id(self.session),
             name: "process".to_owned(),
@@ -154,9 +156,9 @@ impl Spans {
     fn call(&mut self, entry: &Entry) -> Value {
         let begun = self.calls.remove(&(server(entry), request(entry)));
         let (from, seq) = begun.map_or((entry.time, entry.seq), |begun| (begun.at, begun.seq));
-        let tool = entry.word("tool_name").unwrap_or_default();
-        let refused = entry.word("action") == Some("block");
-        self.written(Span {
+        let tool = entry.text_field("tool_name").unwrap_or_default();
+        let refused = entry.text_field("action") == Some("block");
+        self.span_json(Span {
             id: span_id(self.session, seq),
             parent: self.parent(entry),
             name: format!("tools/call {tool}"),
@@ -168,37 +170,37 @@ impl Spans {
                 .text("gen_ai.operation.name", Some("execute_tool"))
                 .text("gen_ai.tool.name", Some(tool))
                 .text("jsonrpc.request.id", Some(&request(entry)))
-                .text("agentsh.server", entry.word("server_id"))
-                .text("agentsh.action", entry.word("action"))
-                .text("agentsh.reason", entry.word("reason"))
+                .text("agentsh.server", entry.text_field("server_id"))
+                .text("agentsh.action", entry.text_field("action"))
+                .text("agentsh.reason", entry.text_field("reason"))
                 .text("agentsh.rule", entry.rule().as_deref()),
-            error: refused.then(|| entry.word("reason").unwrap_or("refused")),
+            error: refused.then(|| entry.text_field("reason").unwrap_or("refused")),
         })
     }
 
     fn audit(&self, entry: &Entry) -> Value {
         let call = self.calls.get(&(server(entry), request(entry)));
         let parent = call.map_or_else(|| root_id(self.session), |call| span_id(self.session, call.seq));
-        self.written(Span {
+        self.span_json(Span {
             id: span_id(self.session, entry.seq),
             parent,
             name: "audit".to_owned(),
             kind: CLIENT,
-            from: before(entry, "after_ms"),
+            from: start_time(entry, "after_ms"),
             to: entry.time,
             attributes: Attributes::default()
-                .text("gen_ai.tool.name", entry.word("tool_name"))
-                .text("agentsh.server", entry.word("server_id"))
-                .text("agentsh.verdict", entry.word("verdict"))
-                .text("agentsh.action", entry.word("action")),
+                .text("gen_ai.tool.name", entry.text_field("tool_name"))
+                .text("agentsh.server", entry.text_field("server_id"))
+                .text("agentsh.verdict", entry.text_field("verdict"))
+                .text("agentsh.action", entry.text_field("action")),
             error: None,
         })
     }
 
     fn answer(&mut self, entry: &Entry) -> Option<Value> {
-        let begun = self.questions.remove(entry.word("approval")?)?;
+        let begun = self.questions.remove(entry.text_field("approval")?)?;
         Some(
-            self.written(Span {
+            self.span_json(Span {
                 id: span_id(self.session, begun.seq),
                 parent: self.parent(entry),
                 name: "approval".to_owned(),
@@ -206,9 +208,9 @@ impl Spans {
                 from: begun.at,
                 to: entry.time,
                 attributes: Attributes::default()
-                    .text("gen_ai.tool.name", entry.word("name"))
-                    .text("agentsh.server", entry.word("server_id"))
-                    .text("agentsh.approval", entry.word("word")),
+                    .text("gen_ai.tool.name", entry.text_field("name"))
+                    .text("agentsh.server", entry.text_field("server_id"))
+                    .text("agentsh.approval", entry.text_field("word")),
                 error: None,
             }),
         )
@@ -216,29 +218,29 @@ impl Spans {
 
     fn connection(&self, entry: &Entry) -> Value {
         let refused = entry.kind == "net_connect_blocked";
-        let failed = entry.word("state") == Some("failed");
-        let address = entry.word("name").or_else(|| entry.word("address"));
-        self.written(Span {
+        let failed = entry.text_field("state") == Some("failed");
+        let address = entry.text_field("name").or_else(|| entry.text_field("address"));
+        self.span_json(Span {
             id: span_id(self.session, entry.seq),
             parent: self.parent(entry),
             name: "connect".to_owned(),
             kind: CLIENT,
-            from: before(entry, "duration_ms"),
+            from: start_time(entry, "duration_ms"),
             to: entry.time,
             attributes: Attributes::default()
                 .text("server.address", address)
                 .number("server.port", entry.number("port"))
-                .text("network.peer.address", entry.word("address"))
-                .text("agentsh.protocol", entry.word("protocol"))
-                .text("agentsh.server", entry.word("server_id"))
-                .text("agentsh.action", entry.word("action"))
+                .text("network.peer.address", entry.text_field("address"))
+                .text("agentsh.protocol", entry.text_field("protocol"))
+                .text("agentsh.server", entry.text_field("server_id"))
+                .text("agentsh.action", entry.text_field("action"))
                 .text("agentsh.rule", entry.rule().as_deref())
                 .number("process.pid", entry.number("pid"))
-                .text("process.executable.name", entry.word("comm"))
+                .text("process.executable.name", entry.text_field("comm"))
                 .number("agentsh.bytes_sent", entry.number("bytes_sent"))
                 .number("agentsh.bytes_received", entry.number("bytes_received")),
             error: match (refused, failed) {
-                (true, _) => Some(entry.word("reason").unwrap_or("refused")),
+                (true, _) => Some(entry.text_field("reason").unwrap_or("refused")),
                 (_, true) => Some("failed"),
                 _ => None,
             },
@@ -246,20 +248,20 @@ impl Spans {
     }
 
     fn model(&self, entry: &Entry) -> Value {
-        let model = entry.word("model").unwrap_or_default();
+        let model = entry.text_field("model").unwrap_or_default();
         let status = entry.number("status");
         let code = status.filter(|status| *status >= 400).map(|status| status.to_string());
-        self.written(Span {
+        self.span_json(Span {
             id: span_id(self.session, entry.seq),
             parent: self.parent(entry),
             name: format!("chat {model}").trim_end().to_owned(),
             kind: CLIENT,
-            from: before(entry, "total_ms"),
+            from: start_time(entry, "total_ms"),
             to: entry.time,
             attributes: Attributes::default()
                 .text("gen_ai.operation.name", Some("chat"))
                 .text("gen_ai.provider.name", provider(entry))
-                .text("gen_ai.request.model", entry.word("model"))
+                .text("gen_ai.request.model", entry.text_field("model"))
                 .number("gen_ai.usage.input_tokens", entry.number("input_tokens"))
                 .number("gen_ai.usage.output_tokens", entry.number("output_tokens"))
                 .number("http.response.status_code", status)
@@ -275,7 +277,7 @@ impl Spans {
         process.map_or_else(|| root_id(self.session), |(begun, _)| span_id(self.session, begun.seq))
     }
 
-    fn written(&self, span: Span<'_>) -> Value {
+    fn span_json(&self, span: Span<'_>) -> Value {
         let session = self.session.to_string();
         let attributes = span.attributes.text("session.id", Some(&session)).text("error.type", span.error);
         let mut written = json!({
@@ -300,7 +302,7 @@ impl Spans {
 /// The name that the semantic conventions have for the provider.
 #[must_use]
 pub fn provider(entry: &Entry) -> Option<&str> {
-    match entry.word("provider")? {
+    match entry.text_field("provider")? {
         "openai-chat" | "openai-responses" => Some("openai"),
         "google" => Some("gcp.gen_ai"),
         other => Some(other),
@@ -308,7 +310,7 @@ pub fn provider(entry: &Entry) -> Option<&str> {
 }
 
 fn server(entry: &Entry) -> String {
-    entry.word("server_id").unwrap_or_default().to_owned()
+    entry.text_field("server_id").unwrap_or_default().to_owned()
 }
 
 fn request(entry: &Entry) -> String {
@@ -320,7 +322,7 @@ fn request(entry: &Entry) -> String {
 }
 
 /// The event's time minus a duration field.
-fn before(entry: &Entry, field: &str) -> Timestamp {
+fn start_time(entry: &Entry, field: &str) -> Timestamp {
     let lasted = Duration::from_millis(entry.number(field).unwrap_or(0));
     entry.time.checked_sub(lasted).unwrap_or(entry.time)
 }

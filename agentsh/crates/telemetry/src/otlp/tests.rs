@@ -21,7 +21,7 @@ fn entries(bodies: &[Value]) -> Vec<Entry> {
 
 fn heard(bodies: &[Value]) -> Vec<Value> {
     let mut spans = Spans::new(SessionId(uuid::Uuid::from_u128(7)));
-    entries(bodies).iter().flat_map(|entry| spans.hear(entry)).collect()
+    entries(bodies).iter().flat_map(|entry| spans.add_entry(entry)).collect()
 }
 
 fn attribute(owner: &Value, key: &str) -> Option<Value> {
@@ -93,7 +93,7 @@ fn spans_without_an_end_finish_with_the_session() {
 fn telemetry_forgets_calls_without_an_end() {
     let mut spans = Spans::new(SessionId(uuid::Uuid::from_u128(7)));
     let bodies: Vec<Value> = (0..1100).map(call).chain([judged(0, "allow"), judged(1099, "allow")]).collect();
-    let ended: Vec<Value> = entries(&bodies).iter().flat_map(|entry| spans.hear(entry)).collect();
+    let ended: Vec<Value> = entries(&bodies).iter().flat_map(|entry| spans.add_entry(entry)).collect();
     assert_eq!((seconds(&ended[0]), seconds(&ended[1])), (0.0, 2.0));
 }
 
@@ -105,15 +105,15 @@ fn sums_count_what_was_refused_by_rule_and_have_an_end() {
     let model = json!({"type": "model_called", "provider": "google", "model": "m", "input_tokens": 3,
         "output_tokens": 4, "cost_micro_usd": 5, "total_ms": 700});
     for entry in entries(&[blocked, model, judged(1, "allow")]) {
-        metrics.hear(&entry);
+        metrics.count_entry(&entry);
     }
     for number in 0..600 {
         let mut body = judged(number, "allow");
         body["tool_name"] = format!("tool-{number}").into();
-        entries(&[body]).iter().for_each(|entry| metrics.hear(entry));
+        entries(&[body]).iter().for_each(|entry| metrics.count_entry(entry));
     }
-    metrics.dropped("log", 2);
-    let written = metrics.written(START.parse().unwrap()).unwrap();
+    metrics.set_dropped("log", 2);
+    let written = metrics.metrics_json(START.parse().unwrap()).unwrap();
     let metric = |name: &str| {
         let found = written.as_array().unwrap().iter().find(|metric| metric["name"] == name);
         found.unwrap_or_else(|| panic!("{name} in {written}"))

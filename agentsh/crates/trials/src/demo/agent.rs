@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::attacks;
 use super::client::{Client, text};
 use super::facts::{
-    BURST, CLOCK, CLOCK_FILE, DemoFacts, HOSTILE, POISON, RUG, Report, SERVERS_FILE, SHADOW, SPLIT, TWICE,
-    UNLISTED,
+    BURST, CLOCK, CLOCK_FILE, DemoFacts, HOSTILE, POISON, RUG, Report, SERVERS_FILE, SHADOW, SPLIT,
+    TOOL_IN_TWO_PIECES, UNLISTED,
 };
 use crate::attempt::{self, Try};
 
@@ -23,13 +23,13 @@ const CALLS: u32 = BURST + 2;
 pub fn run() -> io::Result<()> {
     let facts = DemoFacts::read(Path::new("."))?;
     for report in attacks::common(AGENT, &facts) {
-        tell(&report)?;
+        print_report(&report)?;
     }
     let made = Try::new(
         "write a file in the project",
         std::fs::write("notes.txt", "made by the agent\n").map_err(|error| attempt::errno(&error)),
     );
-    tell(&Report::new(AGENT, "works-project", vec![made]))?;
+    print_report(&Report::new(AGENT, "works-project", vec![made]))?;
     hostile_server()?;
     rate_limit()?;
     changed_program()
@@ -45,7 +45,7 @@ fn hostile_server() -> io::Result<()> {
     client.initialize()?.map_err(refused_io)?;
 
     let greeted = client.call("greet", &json!({}))?;
-    tell(&Report::new(AGENT, "works-tool", vec![as_try("call an allowed tool", &greeted)]))?;
+    print_report(&Report::new(AGENT, "works-tool", vec![as_try("call an allowed tool", &greeted)]))?;
 
     let listed = client.request("tools/list", &json!({}))?.map_err(refused_io)?;
     let names: Vec<&str> =
@@ -53,7 +53,7 @@ fn hostile_server() -> io::Result<()> {
     let hidden = !names.contains(&"exfiltrate");
     let try_list =
         Try::answered("find a denied tool in tools/list", hidden.then(|| "not listed".to_owned()), None);
-    tell(&Report {
+    print_report(&Report {
         detail: format!("listed: {}", names.join(", ")),
         ..Report::new(AGENT, "hidden-tool", vec![try_list])
     })?;
@@ -62,7 +62,7 @@ fn hostile_server() -> io::Result<()> {
     client.call(RUG, &json!({}))?.map_err(refused_io)?;
     let again = client.request("tools/list", &json!({}))?.map_err(refused_io)?;
     for (attack, tool) in
-        [("rug-pull", RUG), ("list-twice", TWICE), ("poison", POISON), ("shadowing", SHADOW)]
+        [("rug-pull", RUG), ("list-twice", TOOL_IN_TWO_PIECES), ("poison", POISON), ("shadowing", SHADOW)]
     {
         let tools = again["tools"].as_array().into_iter().flatten();
         let hidden = !tools.into_iter().any(|listed| listed["name"] == tool);
@@ -71,11 +71,11 @@ fn hostile_server() -> io::Result<()> {
             Try::answered("find it in tools/list", hidden.then(|| "not listed".to_owned()), None),
             as_try("call it all the same", &called),
         ];
-        tell(&Report::new(HOSTILE, attack, tries))?;
+        print_report(&Report::new(HOSTILE, attack, tries))?;
     }
 
     let told = client.call(SPLIT, &json!({}))?;
-    tell(&Report::new(HOSTILE, "split-payload", vec![as_try("say it to the agent", &told)]))?;
+    print_report(&Report::new(HOSTILE, "split-payload", vec![as_try("say it to the agent", &told)]))?;
 
     let called = client.call(UNLISTED, &json!({}))?;
     let tries = vec![as_try("call it all the same", &called)];
@@ -107,13 +107,13 @@ fn hostile_server() -> io::Result<()> {
             (!arrived).then(|| "never arrived".to_owned()),
             None,
         );
-        tell(&Report::new(HOSTILE, how, vec![attempt]))?;
+        print_report(&Report::new(HOSTILE, how, vec![attempt]))?;
     }
 
     let attacked = client.call("attack", &json!({}))?.map_err(refused_io)?;
     let reports: Vec<Report> = serde_json::from_str(text(&attacked))?;
     for report in &reports {
-        tell(report)?;
+        print_report(report)?;
     }
     client.close();
     Ok(())
@@ -130,7 +130,7 @@ fn report_with_arrivals(
     let calls: Vec<String> = serde_json::from_str(text(&received))?;
     let arrived = calls.iter().any(|name| name == tool);
     tries.push(Try::answered("reach the server", (!arrived).then(|| "never arrived".to_owned()), None));
-    tell(&Report::new(by, attack, tries))
+    print_report(&Report::new(by, attack, tries))
 }
 
 fn rate_limit() -> io::Result<()> {
@@ -144,7 +144,7 @@ fn rate_limit() -> io::Result<()> {
         }
     }
     client.close();
-    tell(&Report::new(AGENT, "rate-limit", tries))
+    print_report(&Report::new(AGENT, "rate-limit", tries))
 }
 
 /// Changes the program of a server that ran a moment ago, and starts it again.
@@ -154,7 +154,7 @@ fn changed_program() -> io::Result<()> {
     let answer = client.initialize()?;
     let attempt = as_try("start the changed program", &answer);
     client.close();
-    tell(&Report::new(AGENT, "changed-program", vec![attempt]))
+    print_report(&Report::new(AGENT, "changed-program", vec![attempt]))
 }
 
 /// A refusal carries agentsh's reason and the rule that it named.
@@ -170,7 +170,7 @@ fn refused_io(error: Value) -> io::Error {
     io::Error::other(error["message"].as_str().unwrap_or("refused").to_owned())
 }
 
-fn tell(report: &Report) -> io::Result<()> {
+fn print_report(report: &Report) -> io::Result<()> {
     let mut output = io::stdout().lock();
     serde_json::to_writer(&mut output, report)?;
     output.write_all(b"\n")?;

@@ -14,7 +14,7 @@ pub const RUG: &str = "weather";
 pub const POISON: &str = "note";
 pub const SHADOW: &str = "n\u{43e}w";
 /// Tools whose definition differs in the second listing, that no listing has, and that give an instruction in two pieces.
-pub const TWICE: &str = "reminder";
+pub const TOOL_IN_TWO_PIECES: &str = "reminder";
 pub const UNLISTED: &str = "collect";
 pub const SPLIT: &str = "story";
 /// The planted secret among the variables.

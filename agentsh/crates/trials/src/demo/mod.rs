@@ -37,7 +37,7 @@ const MAX_EVENTS: u64 = 10_000;
 
 /// How the run ended, from the process that ran it.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Ended {
+pub struct RunEnd {
     pub session: SessionId,
     pub exit_code: u8,
 }
@@ -75,7 +75,7 @@ pub async fn perform() -> Result<DemoOutcome, String> {
     let output = read("agent.out");
     let reports: Vec<Report> = output.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let unfinished = || format!("the run did not finish: {}", words.trim_end());
-    let session = match serde_json::from_str::<Ended>(&read("ended.json")) {
+    let session = match serde_json::from_str::<RunEnd>(&read("ended.json")) {
         Ok(ended) => Ok(ended.session),
         Err(_) if reports.is_empty() => return Err(unfinished()),
         Err(_) => Err(unfinished()),
@@ -176,7 +176,7 @@ pub fn show(done: &DemoOutcome, as_json: bool) -> serde_json::Result<String> {
         Err(unfinished) => format!("{unfinished}\n"),
     });
     Ok(match terminal_width() {
-        Some(width) => paragraph::fold(&text, usize::from(width)).into_owned(),
+        Some(width) => paragraph::wrap_lines(&text, usize::from(width)).into_owned(),
         None => text,
     })
 }

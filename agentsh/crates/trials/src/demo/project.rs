@@ -32,13 +32,13 @@ impl DemoProject {
         let directory = scratch::make("demo")?;
         let secret = format!("demo-secret-{}", uuid::Uuid::now_v7().simple());
         let root = directory.path();
-        scratch::plant(root, &format!("home/{KEY}"), &format!("-----BEGIN DEMO KEY-----\n{secret}\n"))?;
+        scratch::write_file(root, &format!("home/{KEY}"), &format!("-----BEGIN DEMO KEY-----\n{secret}\n"))?;
         let project = root.join("project");
-        scratch::plant(&project, ENV_FILE, &format!("TOKEN={secret}\n"))?;
-        scratch::plant(&project, HOOK, HOOK_TEXT)?;
-        scratch::plant(&project, ".git/config", "[core]\n")?;
+        scratch::write_file(&project, ENV_FILE, &format!("TOKEN={secret}\n"))?;
+        scratch::write_file(&project, HOOK, HOOK_TEXT)?;
+        scratch::write_file(&project, ".git/config", "[core]\n")?;
         let clock = plant_servers(&project, executable)?;
-        scratch::plant(root, "policy.yaml", &policy(executable, &clock))?;
+        scratch::write_file(root, "policy.yaml", &policy(executable, &clock))?;
 
         let loopback = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         loopback.set_nonblocking(true)?;
@@ -51,7 +51,7 @@ impl DemoProject {
 
         let port = loopback.local_addr()?.port();
         let facts = DemoFacts { supervisor: 0, port, abstract_name, home: root.join("home") };
-        scratch::plant(&project, FACTS_FILE, &serde_json::to_string(&facts)?)?;
+        scratch::write_file(&project, FACTS_FILE, &serde_json::to_string(&facts)?)?;
         Ok(Self { directory, secret, loopback, local })
     }
 
@@ -103,12 +103,12 @@ impl DemoProject {
 
 /// The project's own list of servers, as it comes with a cloned repository, and the program of the user's own server.
 fn plant_servers(project: &Path, executable: &Path) -> io::Result<PathBuf> {
-    let clock = scratch::plant(project, CLOCK_FILE, &clock_script(executable))?;
+    let clock = scratch::write_file(project, CLOCK_FILE, &clock_script(executable))?;
     std::fs::set_permissions(&clock, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let servers = json!({"mcpServers": {
         HOSTILE: {"command": executable, "args": [super::SERVER_VERB, HOSTILE]},
     }});
-    scratch::plant(project, SERVERS_FILE, &serde_json::to_string_pretty(&servers)?)?;
+    scratch::write_file(project, SERVERS_FILE, &serde_json::to_string_pretty(&servers)?)?;
     Ok(clock)
 }
 

@@ -8,7 +8,9 @@ use agentsh_terminal::style::{BAD, GOOD, paint};
 use agentsh_terminal::table;
 use serde::Serialize;
 
-use super::facts::{CLOCK, HOSTILE, POISON, RUG, Report, SHADOW, SPLIT, TWICE, UNLISTED, VARIABLE};
+use super::facts::{
+    CLOCK, HOSTILE, POISON, RUG, Report, SHADOW, SPLIT, TOOL_IN_TWO_PIECES, UNLISTED, VARIABLE,
+};
 use crate::attempt::Try;
 use agentsh_sandbox::seccomp::{Call, RULES, Verdict};
 use agentsh_store::Event;
@@ -129,7 +131,7 @@ pub fn rows(reports: &[Report], seen: &Observed) -> Vec<Row> {
 fn check_works(row: &mut Row, report: &Report) {
     let broken: Vec<&Try> = report.tries.iter().filter(|attempt| attempt.is_refused()).collect();
     row.outcome = if broken.is_empty() { Outcome::Works } else { Outcome::Broken };
-    row.happened = shown(&broken);
+    row.happened = display_attempts(&broken);
 }
 
 fn judge(row: &mut Row, report: &Report, seen: &Observed) {
@@ -137,7 +139,7 @@ fn judge(row: &mut Row, report: &Report, seen: &Observed) {
     let check = seen.checks.get(report.attack.as_str());
     if !through.is_empty() {
         row.outcome = Outcome::Succeeded;
-        row.happened = shown(&through);
+        row.happened = display_attempts(&through);
         return;
     }
     if let Some(Err(trace)) = check {
@@ -153,7 +155,7 @@ fn judge(row: &mut Row, report: &Report, seen: &Observed) {
     if let Some(Ok(found)) = check {
         facts.push(found.clone());
     }
-    let recorded = recorded(report, &seen.events);
+    let recorded = recorded_events(report, &seen.events);
     row.happened = facts.join("; ");
     row.refused_by = layers(report, recorded.as_ref());
 }
@@ -171,7 +173,7 @@ fn answers(tries: &[Try]) -> String {
 }
 
 /// The events about an attack, as text for the last column.
-fn recorded(report: &Report, events: &[Event]) -> Option<String> {
+fn recorded_events(report: &Report, events: &[Event]) -> Option<String> {
     events.iter().find_map(|event| match (report.attack.as_str(), event) {
         (
             "oversized-line" | "duplicate-key" | "unasked-response",
@@ -224,7 +226,7 @@ fn recorded(report: &Report, events: &[Event]) -> Option<String> {
 fn tool_of(attack: &str) -> &'static str {
     match attack {
         "rug-pull" => RUG,
-        "list-twice" => TWICE,
+        "list-twice" => TOOL_IN_TWO_PIECES,
         "split-payload" => SPLIT,
         "poison" => POISON,
         _ => SHADOW,
@@ -251,7 +253,7 @@ fn layer_of(attack: &str, attempt: &Try) -> String {
         return rule.clone();
     }
     let error = attempt.error.as_deref().unwrap_or_default();
-    if filtered(attempt) {
+    if is_refused_by_filter(attempt) {
         return "system call filter".to_owned();
     }
     match (attack, error) {
@@ -274,7 +276,7 @@ fn layer_of(attack: &str, attempt: &Try) -> String {
 }
 
 /// Whether the filter's table says that this call is refused, so that the answer is the filter's.
-fn filtered(attempt: &Try) -> bool {
+fn is_refused_by_filter(attempt: &Try) -> bool {
     let Some(number) = attempt.call else { return false };
     let call = Call::of(number);
     let named = RULES.iter().find(|rule| call.is_some_and(|call| rule.calls.contains(&call)));
@@ -282,8 +284,8 @@ fn filtered(attempt: &Try) -> bool {
         && matches!(attempt.error.as_deref(), Some("EPERM" | "ENOSYS" | "EPROTONOSUPPORT"))
 }
 
-fn shown(tries: &[&Try]) -> String {
-    tries.iter().map(|attempt| attempt.shown()).collect::<Vec<_>>().join("; ")
+fn display_attempts(tries: &[&Try]) -> String {
+    tries.iter().map(|attempt| attempt.display_text()).collect::<Vec<_>>().join("; ")
 }
 
 /// Layers of the run's sandboxes that were not as asked, each once.

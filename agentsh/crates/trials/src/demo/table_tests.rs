@@ -123,10 +123,10 @@ fn demo_shows_the_rule_from_the_record() {
 fn only_seccomp_errors_are_attributed_to_seccomp() {
     let call =
         |number, error: &str| Try { call: Some(number), ..Try::answered("c", Some(error.to_owned()), None) };
-    assert!(filtered(&call(libc::SYS_mount, "EPERM")));
-    assert!(filtered(&call(libc::SYS_io_uring_setup, "ENOSYS")));
-    assert!(!filtered(&call(libc::SYS_mount, "EFAULT")));
-    assert!(!filtered(&call(libc::SYS_read, "EPERM")));
+    assert!(is_refused_by_filter(&call(libc::SYS_mount, "EPERM")));
+    assert!(is_refused_by_filter(&call(libc::SYS_io_uring_setup, "ENOSYS")));
+    assert!(!is_refused_by_filter(&call(libc::SYS_mount, "EFAULT")));
+    assert!(!is_refused_by_filter(&call(libc::SYS_read, "EPERM")));
     assert_eq!(
         layer_of("internet", &Try::answered("c", Some("ETIMEDOUT".to_owned()), None)),
         "the answer was ETIMEDOUT"

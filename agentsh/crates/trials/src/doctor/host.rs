@@ -24,8 +24,9 @@ const VERIFY_LIMIT: Duration = Duration::from_millis(1500);
 /// The real store is opened and its chain checked; a throw-away one is written, checked, damaged and checked.
 pub async fn event_store(state: &Path, throw_away: &Path) -> Layer {
     let (layer, asked) = ("event-store", "opens, and its hash chain is valid");
-    let broken =
-        |why: String, remedy: String| Layer::new(layer, asked, "", State::Absent).because(why).remedy(remedy);
+    let broken = |why: String, remedy: String| {
+        Layer::new(layer, asked, "", State::Absent).with_reason(why).remedy(remedy)
+    };
     match notices_damage(throw_away).await {
         Ok(true) => {}
         Ok(false) => {
@@ -64,7 +65,7 @@ pub async fn event_store(state: &Path, throw_away: &Path) -> Layer {
         }
         Ok(Err(error)) => broken(error.to_string(), format!("agentsh must be able to write in {place}")),
         Err(_) => Layer::new(layer, asked, format!("{place}: opens"), State::Degraded)
-            .because("it is too large to check here")
+            .with_reason("it is too large to check here")
             .remedy("run `agentsh events verify` to check all of it"),
     }
 }
@@ -104,8 +105,10 @@ async fn notices_damage(state: &Path) -> Result<bool, StoreError> {
 /// The differences of WSL; None elsewhere.
 pub fn below_windows() -> Option<Layer> {
     let (layer, asked) = ("wsl", "Windows stays outside");
-    Some(match wsl::here()? {
-        Wsl::One => Layer::new(layer, asked, "WSL 1", State::Absent).because(NO_KERNEL).remedy(SECOND_KIND),
+    Some(match wsl::current()? {
+        Wsl::One => {
+            Layer::new(layer, asked, "WSL 1", State::Absent).with_reason(NO_KERNEL).remedy(SECOND_KIND)
+        }
         Wsl::Two => Layer::new(
             layer,
             asked,
@@ -172,7 +175,7 @@ pub fn explain_spawn(error: &SpawnError) -> Option<String> {
 /// Why no sandbox could be started, and what to do about it.
 #[must_use]
 pub fn explain(message: &str) -> String {
-    if wsl::here() == Some(Wsl::One) {
+    if wsl::current() == Some(Wsl::One) {
         return format!("{NO_KERNEL}; {SECOND_KIND}");
     }
     if Path::new(OWN_DIRECTORY).exists() {

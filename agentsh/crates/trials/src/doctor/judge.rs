@@ -8,7 +8,7 @@ use agentsh_sandbox::{Enforcement, State as Got};
 
 use super::layer::{Layer, State};
 use super::probe::{Answer, CPU_PERCENT, MEMORY_LIMIT, NAMESPACES, PIDS_LIMIT};
-use super::{Ended, Probed};
+use super::{ProbeEnd, Probed};
 
 /// Answers by the name of their probe.
 pub type Answers = BTreeMap<String, Answer>;
@@ -37,7 +37,7 @@ pub struct Host {
 
 /// The rows that one ordinary sandbox decides.
 #[must_use]
-pub fn ordinary(answers: &Answers, enforcement: &[Enforcement], host: &Host) -> Vec<Layer> {
+pub fn ordinary_layers(answers: &Answers, enforcement: &[Enforcement], host: &Host) -> Vec<Layer> {
     vec![
         user_namespace(answers.get("namespaces")),
         mounts(answers.get("mounts"), host),
@@ -66,7 +66,7 @@ pub fn ordinary(answers: &Answers, enforcement: &[Enforcement], host: &Host) -> 
 fn by_tries(layer: &str, asked: &str, answer: Option<&Answer>, errors: &[&str]) -> Layer {
     let Some(answer) = answer.filter(|answer| !answer.forbidden.is_empty()) else {
         return Layer::new(layer, asked, "nothing is known", State::Absent)
-            .because("the program inside did not answer")
+            .with_reason("the program inside did not answer")
             .remedy(REPORT);
     };
     let through: Vec<&Try> = answer.forbidden.iter().filter(|attempt| !attempt.is_refused()).collect();
@@ -74,18 +74,18 @@ fn by_tries(layer: &str, asked: &str, answer: Option<&Answer>, errors: &[&str]) 
     let got = format!("{refused} of {} attempts refused", answer.forbidden.len());
     if !through.is_empty() {
         let state = if refused == 0 { State::Absent } else { State::Degraded };
-        return Layer::new(layer, asked, got, state).because(list(&through)).remedy(REPORT);
+        return Layer::new(layer, asked, got, state).with_reason(list(&through)).remedy(REPORT);
     }
     let other = |attempt: &&Try| attempt.error.as_deref().is_some_and(|error| !errors.contains(&error));
     let elsewhere: Vec<&Try> = answer.forbidden.iter().filter(other).collect();
     if !elsewhere.is_empty() {
         let why = format!("not refused by this layer: {}", list(&elsewhere));
-        return Layer::new(layer, asked, got, State::Degraded).because(why).remedy(REPORT);
+        return Layer::new(layer, asked, got, State::Degraded).with_reason(why).remedy(REPORT);
     }
     let too_much: Vec<&Try> = answer.allowed.iter().filter(|attempt| attempt.is_refused()).collect();
     if !too_much.is_empty() {
         let why = format!("it refuses calls that programs need: {}", list(&too_much));
-        return Layer::new(layer, asked, got, State::Degraded).because(why).remedy(REPORT);
+        return Layer::new(layer, asked, got, State::Degraded).with_reason(why).remedy(REPORT);
     }
     let mut distinct: Vec<&str> =
         answer.forbidden.iter().filter_map(|attempt| attempt.error.as_deref()).collect();
@@ -112,7 +112,7 @@ fn mounts(answer: Option<&Answer>, host: &Host) -> Layer {
     let row = by_tries("mount-tree", asked, answer, &["EROFS", "ENOENT"]);
     if row.state == State::Enforced && !host.hook_unchanged {
         return Layer::new("mount-tree", asked, row.got, State::Absent)
-            .because("a hook file of the project was changed from inside")
+            .with_reason("a hook file of the project was changed from inside")
             .remedy(REPORT);
     }
     row
@@ -147,7 +147,7 @@ fn network(answer: Option<&Answer>, host: &Host) -> Layer {
     );
     if host.reached > 0 {
         return Layer::new("network-namespace", asked, row.got, State::Absent)
-            .because(format!("{} connections reached a listener on the host", host.reached))
+            .with_reason(format!("{} connections reached a listener on the host", host.reached))
             .remedy(REPORT);
     }
     row
@@ -157,11 +157,11 @@ fn identity(answer: Option<&Answer>, enforcement: &[Enforcement], host: &Host) -
     let (layer, asked) = ("id-mapped-mounts", "root's files are usable without being root");
     if host.uid != 0 {
         return Layer::new(layer, asked, "", State::NotNeeded)
-            .because("your files belong to you inside as well");
+            .with_reason("your files belong to you inside as well");
     }
     let less = enforcement.iter().find(|got| got.layer == "id map" && got.state != Got::Enforced);
     if let Some(less) = less {
-        return Layer::new(layer, asked, &*less.got, State::Degraded).because(&*less.why).remedy(
+        return Layer::new(layer, asked, &*less.got, State::Degraded).with_reason(&*less.why).remedy(
             "put the project on a file system with id-mapped mounts (ext4, xfs, btrfs; tmpfs from Linux 6.3)",
         );
     }
@@ -189,7 +189,7 @@ fn landlock(answer: Option<&Answer>, enforcement: &[Enforcement]) -> Layer {
     let asked = "the file rules, enforced by a second mechanism";
     match applied {
         Some(applied) if applied.state == Got::Absent => Layer::new("landlock", asked, "", State::Absent)
-            .because(&*applied.why)
+            .with_reason(&*applied.why)
             .remedy("boot a kernel 5.13 or later with `landlock` in `lsm=`; until then: `agentsh run --allow-degraded`"),
         Some(applied) => {
             let row = by_tries("landlock", asked, answer, &["EACCES"]);
@@ -202,7 +202,7 @@ fn landlock(answer: Option<&Answer>, enforcement: &[Enforcement]) -> Layer {
             match applied.state {
                 Got::Enforced => Layer::enforced("landlock", asked, got),
                 _ => Layer::new("landlock", asked, got, State::Degraded)
-                    .because(&*applied.why)
+                    .with_reason(&*applied.why)
                     .remedy("kernel 6.12 and later have all of it"),
             }
         }
@@ -260,24 +260,24 @@ pub fn memory(probed: &Probed) -> Layer {
         .map_or(0, |answer| answer.forbidden.iter().filter(|attempt| attempt.is_refused()).count());
     let held_by_cgroup = probed.memory_in_cgroup && (ended > 0 || probed.exit_code == 137);
     match probed.ended {
-        Ended::ByItself if held_by_cgroup => {
+        ProbeEnd::ByItself if held_by_cgroup => {
             Layer::enforced(layer, &asked, "by cgroup: a process above the limit was killed")
         }
-        Ended::ByTheMemoryWatchdog => Layer::new(
+        ProbeEnd::ByTheMemoryWatchdog => Layer::new(
             layer,
             &asked,
             "enforced by a watchdog that polls faster as memory runs out",
             State::Degraded,
         )
-        .because(NO_CGROUP)
+        .with_reason(NO_CGROUP)
         .remedy(cgroup_remedy()),
-        Ended::ByItself if ended > 0 => {
+        ProbeEnd::ByItself if ended > 0 => {
             Layer::new(layer, &asked, "enforced for each process separately", State::Degraded)
-                .because(NO_CGROUP)
+                .with_reason(NO_CGROUP)
                 .remedy(cgroup_remedy())
         }
         _ => Layer::new(layer, &asked, "processes could use 144 MiB", State::Absent)
-            .because(if probed.memory_in_cgroup {
+            .with_reason(if probed.memory_in_cgroup {
                 "the cgroup killed nothing: perhaps swap is in use"
             } else {
                 "neither a cgroup nor the watchdog stopped it"
@@ -310,16 +310,18 @@ pub fn cpu(probed: &Probed) -> Layer {
             Layer::enforced(layer, &asked, format!("by cgroup: a busy loop was throttled {times} times"))
         }
         (true, _) => Layer::new(layer, &asked, "the quota was accepted", State::Degraded)
-            .because("a busy loop was not slowed down")
+            .with_reason("a busy loop was not slowed down")
             .remedy(REPORT),
-        (false, _) => Layer::new(layer, &asked, "", State::Absent).because(NO_CGROUP).remedy(cgroup_remedy()),
+        (false, _) => {
+            Layer::new(layer, &asked, "", State::Absent).with_reason(NO_CGROUP).remedy(cgroup_remedy())
+        }
     }
 }
 
 /// `tampered` is the outcome of starting with a bound file that changed after the check: None is a start. The file
 /// that the answers are about was changed as well, after its bytes were copied.
 #[must_use]
-pub fn pinned(answers: &Answers, tampered: Option<&str>, host: &Host) -> Layer {
+pub fn pinning_layer(answers: &Answers, tampered: Option<&str>, host: &Host) -> Layer {
     let (layer, asked) = ("pinned-execution", "changed bytes do not run; the checked bytes do");
     let row = by_tries(layer, asked, answers.get("pinned"), &["EROFS", "EACCES"]);
     if row.state != State::Enforced {
@@ -337,7 +339,7 @@ pub fn pinned(answers: &Answers, tampered: Option<&str>, host: &Host) -> Layer {
         Some(message) => format!("refused for another reason: {message}"),
         None => "a bound file started with changed bytes".to_owned(),
     };
-    Layer::new(layer, asked, "", State::Absent).because(why).remedy(REPORT)
+    Layer::new(layer, asked, "", State::Absent).with_reason(why).remedy(REPORT)
 }
 
 const NO_CGROUP: &str =
@@ -353,7 +355,7 @@ fn cgroup_remedy() -> &'static str {
 }
 
 fn list(tries: &[&Try]) -> String {
-    tries.iter().map(|attempt| attempt.shown()).collect::<Vec<_>>().join("; ")
+    tries.iter().map(|attempt| attempt.display_text()).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

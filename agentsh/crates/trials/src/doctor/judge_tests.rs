@@ -32,9 +32,9 @@ fn only_attempts_that_this_layer_refused_count() {
 fn missing_answer_does_not_count_as_protection() {
     assert_eq!(state(None), State::Absent);
     assert_eq!(state(Some(&answer(&[], &[Ok(())]))), State::Absent);
-    let rows = ordinary(&read("no json\n{}\n"), &[], &Host::default());
+    let rows = ordinary_layers(&read("no json\n{}\n"), &[], &Host::default());
     assert!(rows.iter().all(|row| row.state == State::Absent || row.layer == "id-mapped-mounts"), "{rows:?}");
-    let root = ordinary(&Answers::new(), &[], &Host { uid: 0, ..Host::default() });
+    let root = ordinary_layers(&Answers::new(), &[], &Host { uid: 0, ..Host::default() });
     assert!(root.iter().all(|row| row.state == State::Absent), "{root:?}");
 }
 
@@ -74,7 +74,7 @@ fn remaining_capability_is_reported() {
     assert_eq!(why, "not empty: CapBnd (CAP_SYS_ADMIN), CapAmb (CAP_CHOWN, 0x8000000000000000)");
 }
 
-fn probed(output: &str, ended: Ended, cgroup: bool, code: u8) -> Probed {
+fn probed(output: &str, ended: ProbeEnd, cgroup: bool, code: u8) -> Probed {
     Probed {
         output: output.to_owned(),
         exit_code: code,
@@ -91,15 +91,15 @@ fn a_limit_counts_only_when_it_was_hit() {
     let held = r#"{"probe":"memory","forbidden":[{"what":"hold","error":null}],"allowed":[],"facts":{}}"#;
     let ended =
         r#"{"probe":"memory","forbidden":[{"what":"hold","error":"ECANCELED"}],"allowed":[],"facts":{}}"#;
-    assert_eq!(memory(&probed(held, Ended::ByItself, true, 0)).state, State::Absent);
-    assert_eq!(memory(&probed(held, Ended::ByItself, false, 0)).state, State::Absent);
-    assert_eq!(memory(&probed("", Ended::TooSlow, true, 137)).state, State::Absent);
-    assert_eq!(memory(&probed(ended, Ended::ByItself, true, 0)).state, State::Enforced);
-    assert_eq!(memory(&probed("", Ended::ByTheMemoryWatchdog, false, 137)).state, State::Degraded);
-    assert_eq!(cpu(&probed("", Ended::ByItself, true, 0)).state, State::Degraded);
-    assert_eq!(cpu(&probed("", Ended::ByItself, false, 0)).state, State::Absent);
+    assert_eq!(memory(&probed(held, ProbeEnd::ByItself, true, 0)).state, State::Absent);
+    assert_eq!(memory(&probed(held, ProbeEnd::ByItself, false, 0)).state, State::Absent);
+    assert_eq!(memory(&probed("", ProbeEnd::TooSlow, true, 137)).state, State::Absent);
+    assert_eq!(memory(&probed(ended, ProbeEnd::ByItself, true, 0)).state, State::Enforced);
+    assert_eq!(memory(&probed("", ProbeEnd::ByTheMemoryWatchdog, false, 137)).state, State::Degraded);
+    assert_eq!(cpu(&probed("", ProbeEnd::ByItself, true, 0)).state, State::Degraded);
+    assert_eq!(cpu(&probed("", ProbeEnd::ByItself, false, 0)).state, State::Absent);
     let many = r#"{"probe":"pids","forbidden":[{"what":"one more","error":"EAGAIN"}],"allowed":[],"facts":{"made":"90"}}"#;
-    assert_eq!(pids(&probed(many, Ended::ByItself, true, 0)).state, State::Degraded);
+    assert_eq!(pids(&probed(many, ProbeEnd::ByItself, true, 0)).state, State::Degraded);
 }
 
 #[test]
@@ -109,9 +109,9 @@ fn changed_program_that_starts_is_a_failure() {
     let answers = Answers::from([("pinned".to_owned(), inside)]);
     let host = Host { pinned_text: "good".to_owned(), ..Host::default() };
     let refused = Some("check: the file changed after it was checked");
-    assert_eq!(pinned(&answers, refused, &host).state, State::Enforced);
-    assert_eq!(pinned(&answers, None, &host).state, State::Absent);
-    assert_eq!(pinned(&answers, Some("no memory"), &host).state, State::Absent);
+    assert_eq!(pinning_layer(&answers, refused, &host).state, State::Enforced);
+    assert_eq!(pinning_layer(&answers, None, &host).state, State::Absent);
+    assert_eq!(pinning_layer(&answers, Some("no memory"), &host).state, State::Absent);
     let other = Host { pinned_text: "better".to_owned(), ..Host::default() };
-    assert_eq!(pinned(&answers, refused, &other).state, State::Absent);
+    assert_eq!(pinning_layer(&answers, refused, &other).state, State::Absent);
 }

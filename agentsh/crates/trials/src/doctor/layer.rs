@@ -52,7 +52,7 @@ impl Layer {
     }
 
     #[must_use]
-    pub fn because(mut self, why: impl Into<String>) -> Self {
+    pub fn with_reason(mut self, why: impl Into<String>) -> Self {
         self.why = why.into();
         self
     }
@@ -82,7 +82,8 @@ impl State {
 /// and what to do about it.
 #[must_use]
 pub fn render(layers: &[Layer], width: u16) -> String {
-    let rows: String = said_once(layers).iter().map(|layer| shown(layer, usize::from(width))).collect();
+    let rows: String =
+        said_once(layers).iter().map(|layer| display_layer(layer, usize::from(width))).collect();
     let names = |layers: &[&Layer]| {
         let names: Vec<&str> = layers.iter().map(|layer| layer.layer.as_str()).collect();
         names.join(", ")
@@ -100,7 +101,7 @@ pub fn render(layers: &[Layer], width: u16) -> String {
         }
         (open, _) => paint(BAD, &format!("not fully enforced here: {}", names(open))),
     };
-    paragraph::fold(&format!("{rows}{verdict}\n"), usize::from(width)).into_owned()
+    paragraph::wrap_lines(&format!("{rows}{verdict}\n"), usize::from(width)).into_owned()
 }
 
 /// The rows for people: missing programs share a row, and repeated reasons are left out.
@@ -127,7 +128,7 @@ fn said_once(layers: &[Layer]) -> Vec<Layer> {
 }
 
 /// A state, a name, what was got; below it what a layer lacks.
-fn shown(layer: &Layer, width: usize) -> String {
+fn display_layer(layer: &Layer, width: usize) -> String {
     const STATE: usize = 12;
     const NAME: usize = 20;
     let style = match layer.state {
@@ -182,7 +183,7 @@ mod tests {
         vec![
             Layer::enforced("seccomp", "forbidden calls are refused", "11 of 11"),
             Layer::new("memory-limit", "64 MiB", "a watchdog", State::Degraded)
-                .because("no cgroup")
+                .with_reason("no cgroup")
                 .remedy("delegate one"),
             Layer::new("network-ebpf", "names", "", State::NotNeeded),
         ]
@@ -207,7 +208,9 @@ mod tests {
     #[test]
     fn doctor_prints_each_reason_once() {
         let less = |name: &str| {
-            Layer::new(name, "much", "little", State::Degraded).because("no cgroup").remedy("delegate one")
+            Layer::new(name, "much", "little", State::Degraded)
+                .with_reason("no cgroup")
+                .remedy("delegate one")
         };
         let absent = |name: &str| Layer::new(name, "on PATH", "", State::NotFound);
         let layers = [

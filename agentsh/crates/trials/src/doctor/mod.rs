@@ -20,11 +20,11 @@ pub struct Probed {
     pub cpu_in_cgroup: bool,
     /// How often the cgroup made its processes wait for a processor; None without one.
     pub throttled: Option<u64>,
-    pub ended: Ended,
+    pub ended: ProbeEnd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ProbeEnd {
     ByItself,
     ByTheMemoryWatchdog,
     TooSlow,

@@ -73,7 +73,7 @@ pub fn main(facts: &ProbeFacts, names: &[String]) -> u8 {
             return 1;
         }
     }
-    if names.iter().any(|name| name == "linger") { linger() } else { 0 }
+    if names.iter().any(|name| name == "linger") { wait_20_seconds() } else { 0 }
 }
 
 fn run(name: &str, facts: &ProbeFacts) -> Answer {
@@ -97,7 +97,7 @@ fn run(name: &str, facts: &ProbeFacts) -> Answer {
         "no-new-privileges" => no_new_privileges(),
         "terminal" => terminal(),
         "identity" => identity(facts),
-        "pinned" => pinned(facts),
+        "pinned" => probe_pinned_file(facts),
         "pids" => pids(),
         "cpu" => cpu(),
         "memory" => memory(),
@@ -229,7 +229,7 @@ fn identity(facts: &ProbeFacts) -> Answer {
     answer
 }
 
-fn pinned(facts: &ProbeFacts) -> Answer {
+fn probe_pinned_file(facts: &ProbeFacts) -> Answer {
     let mut answer = Answer::default();
     answer
         .forbidden
@@ -305,7 +305,7 @@ fn lingering_children() -> Answer {
     Answer { allowed: vec![Try::new("start a daemon", child)], ..Answer::default() }
 }
 
-fn linger() -> u8 {
+fn wait_20_seconds() -> u8 {
     std::thread::sleep(Duration::from_secs(20));
     0
 }

@@ -30,12 +30,12 @@ impl Stage {
     pub fn set() -> io::Result<Self> {
         let directory = scratch::make("doctor")?;
         let place = directory.path();
-        scratch::plant(place, "home/.ssh/id_doctor", "no key\n")?;
-        scratch::plant(place, "project/.git/hooks/pre-commit", HOOK)?;
-        scratch::plant(place, "project/.git/config", "")?;
-        scratch::plant(place, "closed/there", "x")?;
-        let outside = scratch::plant(place, "outside", "nobody granted this\n")?;
-        let pinned = scratch::plant(place, "pinned", PINNED)?;
+        scratch::write_file(place, "home/.ssh/id_doctor", "no key\n")?;
+        scratch::write_file(place, "project/.git/hooks/pre-commit", HOOK)?;
+        scratch::write_file(place, "project/.git/config", "")?;
+        scratch::write_file(place, "closed/there", "x")?;
+        let outside = scratch::write_file(place, "outside", "nobody granted this\n")?;
+        let pinned = scratch::write_file(place, "pinned", PINNED)?;
         let loopback = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         loopback.set_nonblocking(true)?;
         let unique = uuid::Uuid::now_v7().simple().to_string();
@@ -62,8 +62,8 @@ impl Stage {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn plant(&self, name: &str, content: &str) -> io::Result<PathBuf> {
-        scratch::plant(self.directory(), name, content)
+    pub fn write_file(&self, name: &str, content: &str) -> io::Result<PathBuf> {
+        scratch::write_file(self.directory(), name, content)
     }
 
     #[must_use]
@@ -73,7 +73,7 @@ impl Stage {
 
     /// The observations from outside after the attempts.
     #[must_use]
-    pub fn look(&self) -> Host {
+    pub fn observe(&self) -> Host {
         let link = |name: &&str| {
             let link = std::fs::read_link(Path::new("/proc/self/ns").join(name)).unwrap_or_default();
             ((*name).to_owned(), link.display().to_string())

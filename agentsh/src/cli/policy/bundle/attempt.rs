@@ -52,7 +52,7 @@ pub(super) struct Attempt {
 /// which rule.
 type RefusalCounts = BTreeMap<(String, String), (u64, u64, String)>;
 
-struct Looked {
+struct HostReplay {
     host: String,
     sessions: u64,
     calls: u64,
@@ -74,17 +74,17 @@ pub(super) async fn attempt(
     let mut all = Vec::new();
     if let Some(url) = &args.fleet {
         let mut fleet = Fleet::at(url, args.host.as_deref(), &Context::of_process()?)?;
-        for (id, host) in fleet.named().await? {
+        for (id, host) in fleet.host_names().await? {
             fleet.narrow(&id);
-            let (mut reader, is_cut) = fleet.since(since, &replay::KINDS).await?;
-            let looked = judge.look(host, &mut reader, since).await?;
-            all.push(Looked { is_cut: is_cut || looked.is_cut, ..looked });
+            let (mut reader, is_cut) = fleet.events_since(since, &replay::KINDS).await?;
+            let looked = judge.replay_host(host, &mut reader, since).await?;
+            all.push(HostReplay { is_cut: is_cut || looked.is_cut, ..looked });
         }
     } else {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         all.push(match Reader::open(&place.state).await? {
-            Some(mut reader) => judge.look(host, &mut reader, since).await?,
-            None => Looked { host, sessions: 0, calls: 0, refused: RefusalCounts::new(), is_cut: false },
+            Some(mut reader) => judge.replay_host(host, &mut reader, since).await?,
+            None => HostReplay { host, sessions: 0, calls: 0, refused: RefusalCounts::new(), is_cut: false },
         });
     }
     if args.json {
@@ -92,13 +92,16 @@ pub(super) async fn attempt(
             "bundle": bundle.name, "version": bundle.version, "days": args.days, "against": against.as_json(),
         });
         let value = match (&args.fleet, all.first()) {
-            (None, Some(here)) => joined(about, here.as_json()),
-            _ => joined(about, json!({"hosts": all.iter().map(Looked::as_json).collect::<Vec<_>>()})),
+            (None, Some(here)) => merge_objects(about, here.as_json()),
+            _ => merge_objects(
+                about,
+                json!({"hosts": all.iter().map(HostReplay::as_json).collect::<Vec<_>>()}),
+            ),
         };
         writeln!(out, "{value}")?;
     } else {
         let name = escape::line(&bundle.name);
-        writeln!(out, "'{name}' version {} is compared with {}", bundle.version, against.shown())?;
+        writeln!(out, "'{name}' version {} is compared with {}", bundle.version, against.description())?;
         for one in &all {
             one.write(args, out)?;
         }
@@ -106,14 +109,14 @@ pub(super) async fn attempt(
     Ok(if all.iter().all(|one| one.refused.is_empty()) { OK } else { NO })
 }
 
-fn joined(mut one: Value, other: Value) -> Value {
+fn merge_objects(mut one: Value, other: Value) -> Value {
     if let (Some(one), Value::Object(other)) = (one.as_object_mut(), other) {
         one.extend(other);
     }
     one
 }
 
-impl Looked {
+impl HostReplay {
     fn as_json(&self) -> Value {
         let list: Vec<Value> = self
             .refused
@@ -203,7 +206,7 @@ impl ComparedBundle {
         }
     }
 
-    fn shown(&self) -> String {
+    fn description(&self) -> String {
         let named = |bundle: &Bundle| format!("'{}' version {}", escape::line(&bundle.name), bundle.version);
         match self {
             Self::Here(None) => "what is in force here: no bundle".to_owned(),
@@ -225,8 +228,14 @@ struct Judge<'p> {
 }
 
 impl<'p> Judge<'p> {
-    async fn look(&mut self, host: String, reader: &mut Reader, since: Timestamp) -> Result<Looked, Failure> {
-        let mut looked = Looked { host, sessions: 0, calls: 0, refused: RefusalCounts::new(), is_cut: false };
+    async fn replay_host(
+        &mut self,
+        host: String,
+        reader: &mut Reader,
+        since: Timestamp,
+    ) -> Result<HostReplay, Failure> {
+        let mut looked =
+            HostReplay { host, sessions: 0, calls: 0, refused: RefusalCounts::new(), is_cut: false };
         for (number, session) in (0_u64..).zip(reader.sessions(MAX_SESSIONS + 1).await?) {
             // A transferred session is in the requested period, even if the clock of its host is wrong.
             let is_old = session.last_at.parse::<Timestamp>().is_ok_and(|at| at < since);
@@ -246,14 +255,14 @@ impl<'p> Judge<'p> {
             };
             let key = (agent, project.clone());
             if !self.policies.contains_key(&key) {
-                let both = self.both(agent, &project)?;
+                let both = self.current_and_candidate(agent, &project)?;
                 self.policies.insert(key.clone(), both);
             }
             let Some((now, then)) = self.policies.get(&key) else { continue };
             looked.sessions += 1;
             let context = PathContext { home: self.place.home.clone(), project };
             let tally = reader.tally(session.session).await?;
-            for one in replay::of(&tally) {
+            for one in replay::replayed_items(&tally) {
                 looked.calls += one.times;
                 let answer = one.ask(then, &context);
                 let is_open_now = || {
@@ -272,7 +281,7 @@ impl<'p> Judge<'p> {
     }
 
     /// The policy in force for an agent in a project, and the one that would be.
-    fn both(&self, agent: &str, project: &Path) -> Result<(Policy, Policy), Failure> {
+    fn current_and_candidate(&self, agent: &str, project: &Path) -> Result<(Policy, Policy), Failure> {
         let here = agentsh_policy::Search { project: project.to_owned(), ..self.place.search(None, agent) };
         let failed = |error: agentsh_policy::PolicyError| Failure::Failed(error.to_string());
         let (search, now) = match self.against {

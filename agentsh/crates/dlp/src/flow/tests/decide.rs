@@ -278,7 +278,7 @@ fn marker_in_a_call_is_recognised_and_removed() {
     let mut flow = flow();
     let id = read(&mut flow, MEMO, true, 1000).id;
     let marked = flow.mark(id, MEMO, marker::Position::Suffix, 0x1234_5678_9abc_def0).unwrap();
-    assert_eq!(flow.unmarked(&marked).unwrap(), MEMO);
+    assert_eq!(flow.without_markers(&marked).unwrap(), MEMO);
     let tail: String = marked.chars().skip(MEMO.chars().count() - 4).collect();
     let judged = send(&mut flow, "mail", EXTERNAL, &json!({"body": tail}));
     assert_eq!(rules(&judged), ["taint-marker"]);

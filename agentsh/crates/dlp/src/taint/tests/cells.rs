@@ -21,7 +21,7 @@ fn send(cells: &mut Cells, hasher: &Hasher, text: &str) -> bool {
     let value = json!({"body": text}).to_string();
     let value = json::read(value.as_bytes()).unwrap();
     let call = Leaves::of_call("post", &value);
-    cells.carried(hasher, &call, std::iter::empty(), |_| true).iter().any(Carried::is_finding)
+    cells.find_carried(hasher, &call, std::iter::empty(), |_| true).iter().any(Carried::is_finding)
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn cells_in_decoded_text_count() {
     let value = json::read(b"{\"a\": 1}").unwrap();
     let call = Leaves::of_call("post", &value);
     let view = [(1, "Ilse Marquardt; Wolgast; Jonas Pfeil; Anklam")];
-    let carried = cells.carried(&hasher, &call, view.into_iter(), |_| true);
+    let carried = cells.find_carried(&hasher, &call, view.into_iter(), |_| true);
     assert!(carried.iter().any(Carried::is_finding));
 }
 

@@ -167,13 +167,13 @@ fn piece_count_continues_when_a_text_is_read_during_a_search() {
 fn refused_call_uses_no_piece_memory() {
     let mut pieces = Pieces::default();
     for number in 0..MAX_RESULTS as u64 {
-        pieces.cover(OriginId(number), 4..14);
+        pieces.mark_covered(OriginId(number), 4..14);
     }
     pieces.begin();
-    pieces.cover(OriginId(9999), 0..10);
+    pieces.mark_covered(OriginId(9999), 0..10);
     pieces.forget();
     assert!(pieces.covered.contains_key(&OriginId(0)) && !pieces.covered.contains_key(&OriginId(9999)));
-    pieces.cover(OriginId(9999), 0..10);
+    pieces.mark_covered(OriginId(9999), 0..10);
     pieces.begin();
     assert!(!pieces.covered.contains_key(&OriginId(0)) && pieces.covered.contains_key(&OriginId(9999)));
 }
@@ -230,7 +230,7 @@ fn repetitive_text_counts_once() {
     remember(&mut judge, "files", true, &said);
     judge.all.scan(&judge.memory, &super::super::symbols::Folded::of(&said.repeat(8)), &|_| true);
     for number in 0..2 * MAX_RESULTS as u64 {
-        judge.all.pieces.cover(OriginId(number), 4..14);
+        judge.all.pieces.mark_covered(OriginId(number), 4..14);
         judge.all.pieces.begin();
     }
     assert_eq!(judge.all.pieces.covered.len(), MAX_RESULTS);

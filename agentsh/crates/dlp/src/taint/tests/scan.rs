@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::hits::What;
+use super::super::hits::HitKind;
 use super::super::judge::Judge;
 use super::super::leaves::Leaves;
 use super::super::memory::Config;
@@ -39,7 +39,7 @@ fn a_long_text_is_searched_to_its_end() {
     let Judge { memory, all, .. } = &mut judge;
     let text = Folded::of(&(letters(3, 400_000) + secret));
     let hits = all.scan(memory, &text, &|_| true).list;
-    assert!(hits.iter().any(|hit| hit.what == What::Run), "{hits:?}");
+    assert!(hits.iter().any(|hit| hit.what == HitKind::Run), "{hits:?}");
     let hits = all.scan(memory, &Folded::of(&letters(4, 400_000)), &|_| true).list;
     assert_eq!(hits, []);
 }

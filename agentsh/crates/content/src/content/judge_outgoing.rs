@@ -4,17 +4,17 @@ use std::borrow::Cow;
 
 use agentsh_base::json::Json;
 use agentsh_base::types::{ServerId, ToolId};
-use agentsh_dlp::flow::{Flowed, Judged};
+use agentsh_dlp::flow::{FlowFinding, Judged};
 use agentsh_dlp::taint::{self, Leaves};
 use agentsh_dlp::threads::side_by_side;
 use agentsh_dlp::{Forbidden, forbidden};
-use agentsh_guard::content::unmarked;
+use agentsh_guard::content::marker_rewrites;
 use agentsh_guard::{Finding, Outcome, Reason, Report, Rewrite, Severity, Subject, Verdict};
 use agentsh_policy::OnFlow;
 use agentsh_store::escape;
 
-use super::ahead::PrecomputedSearch;
-use super::pairs::{self, way_of_value, ways};
+use super::offload::PrecomputedSearch;
+use super::pairs::{self, allow_lines, way_of_value};
 use super::settings::Destinations;
 use super::{Content, outcome_of, since_1970};
 
@@ -36,7 +36,7 @@ impl Content {
     }
 
     /// A compressed file counts as a copy, because packing hides its text; random-looking data is reported.
-    pub(super) fn of_unread(&self, flowed: Flowed, server: &ServerId, tool: &str) -> Option<Finding> {
+    pub(super) fn of_unread(&self, flowed: FlowFinding, server: &ServerId, tool: &str) -> Option<Finding> {
         let policy = &self.settings.policy;
         let written = policy.on_opaque.as_ref();
         let unwritten =
@@ -71,8 +71,8 @@ impl Content {
         }
     }
 
-    pub(super) fn of_flow(&self, flowed: Flowed, server: &ServerId, tool: &str) -> Finding {
-        let Flowed { finding, origin, .. } = flowed;
+    pub(super) fn of_flow(&self, flowed: FlowFinding, server: &ServerId, tool: &str) -> Finding {
+        let FlowFinding { finding, origin, .. } = flowed;
         let policy = &self.settings.policy;
         let written = policy.written.get("on_detection").cloned();
         let rule = written.unwrap_or_else(|| pairs::part_of(&policy.rule, "on_detection"));
@@ -87,7 +87,7 @@ impl Content {
         let verdict = Verdict::new(self.outcome(), Reason::Tainted, rule);
         Finding {
             ways: match pairs::is_prose(finding.category) {
-                true => ways(policy, &origin.server, server),
+                true => allow_lines(policy, &origin.server, server),
                 false => way_of_value(policy, &origin.server, server),
             },
             source: Some(ToolId { server: origin.server, tool: origin.tool }),
@@ -217,7 +217,7 @@ impl Content {
         result: &Json<'_>,
         report: &mut Report,
     ) {
-        let markers = unmarked(result, |text| self.flow.unmarked(text));
+        let markers = marker_rewrites(result, |text| self.flow.without_markers(text));
         self.judge_copies(subject, method, result, report);
         report.rewrite(markers);
     }
@@ -255,7 +255,7 @@ pub(super) fn names_places(tool: &str, arguments: &Json<'_>) -> bool {
 }
 
 /// The value as it is passed on.
-pub(super) fn replaced<'v>(value: &'v Json<'v>, rewrites: &'v [Rewrite]) -> Cow<'v, Json<'v>> {
+pub(super) fn apply_rewrites<'v>(value: &'v Json<'v>, rewrites: &'v [Rewrite]) -> Cow<'v, Json<'v>> {
     if rewrites.is_empty() {
         return Cow::Borrowed(value);
     }

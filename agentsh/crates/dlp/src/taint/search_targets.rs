@@ -3,7 +3,7 @@
 use super::index::Index;
 
 /// Candidates whose memory is kept for the next text.
-const KEEP: usize = 16 * 1024;
+const MAX_KEPT_CANDIDATES: usize = 16 * 1024;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct SearchTargets {
@@ -15,7 +15,7 @@ pub(super) struct SearchTargets {
 impl SearchTargets {
     /// Notes which of neighbouring tags may be known; the first is at `at`.
     #[inline]
-    pub fn see(&mut self, at: usize, tags: impl Iterator<Item = u32>) {
+    pub fn add_candidates(&mut self, at: usize, tags: impl Iterator<Item = u32>) {
         let Self { index, seen } = self;
         let known = tags.enumerate().filter(|(_, tag)| index.may_have(*tag));
         seen.extend(known.map(|(inside, tag)| (at + inside, tag)));
@@ -23,9 +23,9 @@ impl SearchTargets {
 
     /// Gives `visit` each that is known: its place in the text, its tag, and a place where it is remembered. The next text
     /// begins.
-    pub fn each(&mut self, floor: u32, visit: impl FnMut(usize, u32, u32)) {
+    pub fn visit_found(&mut self, floor: u32, visit: impl FnMut(usize, u32, u32)) {
         self.index.find_all(&self.seen, floor, visit);
         self.seen.clear();
-        self.seen.shrink_to(KEEP);
+        self.seen.shrink_to(MAX_KEPT_CANDIDATES);
     }
 }

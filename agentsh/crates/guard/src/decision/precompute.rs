@@ -19,31 +19,31 @@ use super::{Check, Report, Rewrite, Subject, SubjectKind};
 /// A part of one check's work, with all its inputs.
 pub trait PrecomputeJob: Send {
     /// Looks at a subject. `rewrites` are those of the checks before, and get those of this one.
-    fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Sighting;
+    fn search(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> CheckFindings;
 }
 
 /// The findings of one check. Only the check knows their type.
-type Sighting = Box<dyn Any + Send>;
+type CheckFindings = Box<dyn Any + Send>;
 
 /// The findings of all checks, by [`Check::key`].
 #[derive(Debug, Default)]
-pub struct PrecomputedFindings(BTreeMap<&'static str, RefCell<Option<Sighting>>>);
+pub struct PrecomputedFindings(BTreeMap<&'static str, RefCell<Option<CheckFindings>>>);
 
 /// The findings of one check about a subject, if any.
 #[derive(Clone, Copy, Default)]
-pub struct Seen<'a>(Option<&'a RefCell<Option<Sighting>>>);
+pub struct PrecomputedFinding<'a>(Option<&'a RefCell<Option<CheckFindings>>>);
 
 impl PrecomputedFindings {
     /// The findings of the check with this key.
     #[must_use]
-    pub fn of(&self, check: &'static str) -> Seen<'_> {
-        Seen(self.0.get(check))
+    pub fn of(&self, check: &'static str) -> PrecomputedFinding<'_> {
+        PrecomputedFinding(self.0.get(check))
     }
 }
 
-impl Seen<'_> {
+impl PrecomputedFinding<'_> {
     /// Nothing: the check has to look itself.
-    pub const NOTHING: Seen<'static> = Seen(None);
+    pub const NOTHING: PrecomputedFinding<'static> = PrecomputedFinding(None);
 
     /// Takes it, once.
     #[must_use]
@@ -53,7 +53,7 @@ impl Seen<'_> {
     }
 }
 
-impl Debug for Seen<'_> {
+impl Debug for PrecomputedFinding<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some_and(|seen| seen.borrow().is_some()) { "something" } else { "nothing" })
     }
@@ -101,7 +101,7 @@ impl OffloadJob {
             | SubjectKind::OwnRead { .. } => return None,
         };
         let value = subject.matter.value()?;
-        let look = |check: &mut Box<dyn Check>| Some((check.key(), check.ahead(subject)?));
+        let look = |check: &mut Box<dyn Check>| Some((check.key(), check.precompute_job(subject)?));
         let looks: Vec<_> = checks.iter_mut().filter_map(look).collect();
         (!looks.is_empty()).then(|| Self {
             server: subject.server.clone(),
@@ -128,12 +128,12 @@ impl OffloadJob {
             now: self.now,
             turn: self.turn,
             is_promised: false,
-            seen: Seen::NOTHING,
+            seen: PrecomputedFinding::NOTHING,
         };
         let mut rewrites = Vec::new();
         let mut seen = PrecomputedFindings::default();
         for (key, look) in self.looks {
-            let sighting = look.look(&subject, &mut rewrites);
+            let sighting = look.search(&subject, &mut rewrites);
             // If two checks have one key, the second one searches again itself.
             seen.0.entry(key).or_insert_with(|| RefCell::new(Some(sighting)));
         }
@@ -170,28 +170,28 @@ impl Debug for OffloadJob {
 /// A check that remembers nothing from one subject to the next: all of its work can be done elsewhere.
 pub trait Precompute: Debug + Send + Sync {
     /// Like [`Check::judge`].
-    fn look(&self, subject: &Subject<'_>, report: &mut Report);
+    fn inspect(&self, subject: &Subject<'_>, report: &mut Report);
 }
 
 impl<L: Precompute + 'static> Check for Arc<L> {
     fn judge(&mut self, subject: &Subject<'_>, report: &mut Report) {
         match subject.seen.take::<Report>() {
             Some(seen) => report.absorb(seen),
-            None => self.look(subject, report),
+            None => self.inspect(subject, report),
         }
     }
 
-    fn ahead(&mut self, _: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
-        Some(Box::new(Looking(Self::clone(self))))
+    fn precompute_job(&mut self, _: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
+        Some(Box::new(PrecomputeInspection(Self::clone(self))))
     }
 }
 
-struct Looking<L>(Arc<L>);
+struct PrecomputeInspection<L>(Arc<L>);
 
-impl<L: Precompute> PrecomputeJob for Looking<L> {
-    fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Sighting {
+impl<L: Precompute> PrecomputeJob for PrecomputeInspection<L> {
+    fn search(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> CheckFindings {
         let mut report = Report::default();
-        self.0.look(subject, &mut report);
+        self.0.inspect(subject, &mut report);
         rewrites.extend_from_slice(report.rewrites());
         Box::new(report)
     }

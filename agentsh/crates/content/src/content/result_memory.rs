@@ -8,7 +8,7 @@ use agentsh_base::types::ServerId;
 use agentsh_dlp::flow::Annotations;
 use agentsh_dlp::taint::{Origin, OriginId, Stored, repeats};
 use agentsh_guard::Rewrite;
-use agentsh_guard::content::{mark_of, markable};
+use agentsh_guard::content::{mark_of, markable_texts};
 use agentsh_store::Event;
 use agentsh_store::words::ForgotReason;
 
@@ -29,7 +29,7 @@ impl Content {
     pub(super) fn note_stored(&mut self, server: ServerId, time: Duration, stored: Stored) -> OriginId {
         let Stored { id, evicted, truncated, record, .. } = stored;
         if let (Some(store), Some(record)) = (&self.store, record) {
-            store.remember(record, time + self.settings.lifetime + repeats::WITHIN);
+            store.remember(record, time + self.settings.lifetime + repeats::REPEAT_WINDOW);
         }
         if let Some(evicted) = evicted {
             let before = self.evicted;
@@ -43,17 +43,17 @@ impl Content {
                     self.flow.load().0,
                     whose.join(", ")
                 );
-                self.forgotten(None, ForgotReason::MemoryFull, self.evicted, detail);
+                self.record_forgotten(None, ForgotReason::MemoryFull, self.evicted, detail);
             }
         }
         if truncated {
             let detail = "the end of a long result is not remembered".to_owned();
-            self.forgotten(Some(server), ForgotReason::TooLong, 1, detail);
+            self.record_forgotten(Some(server), ForgotReason::TooLong, 1, detail);
         }
         id
     }
 
-    pub(super) fn forgotten(
+    pub(super) fn record_forgotten(
         &self,
         server_id: Option<ServerId>,
         reason: ForgotReason,
@@ -113,7 +113,7 @@ impl Content {
             self.pairs.read(server, tool, since_1970());
         }
         if self.judges_pairs() {
-            self.little.hear(server, said, !is_private);
+            self.little.note_received(server, said, !is_private);
         }
         let origin = Origin {
             server: server.clone(),
@@ -129,7 +129,7 @@ impl Content {
         let place = self.settings.marker;
         let texts = place
             .into_iter()
-            .flat_map(|place| markable(said, place).into_iter().map(move |text| (place, text)));
+            .flat_map(|place| markable_texts(said, place).into_iter().map(move |text| (place, text)));
         let marked = texts.filter_map(|(place, (item, text))| {
             let text = self.flow.mark(id, &text, place, self.random.next())?;
             mark_of(answer, item, &text)
@@ -163,7 +163,7 @@ impl Content {
 
     /// Without `all`: what another thread still reads is left for later.
     pub(super) fn remember_later(&mut self, all: bool) {
-        self.flow.settle();
+        self.flow.do_deferred_work();
         let mut longest = 0;
         for Deferred { origin, said, read, is_marked } in self.later.take(all) {
             let (server, time) = (origin.server.clone(), origin.time);

@@ -31,16 +31,16 @@ impl Places {
     }
 
     /// # Errors
-    /// Like [`Places::behind`].
+    /// Like [`Places::next_id_after`].
     pub fn next(&self) -> Result<i64, DbError> {
-        self.behind(0, Timestamp::now())
+        self.next_id_after(0, Timestamp::now())
     }
 
     /// An id larger than `place`, which another server may have given, unless that is too far ahead.
     ///
     /// # Errors
     /// When the time of this server's clock does not fit into an id.
-    pub fn behind(&self, place: i64, now: Timestamp) -> Result<i64, DbError> {
+    pub fn next_id_after(&self, place: i64, now: Timestamp) -> Result<i64, DbError> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = now.as_microsecond();
         // The clock of this server may have been set back.
@@ -95,17 +95,18 @@ mod tests {
         let places = Places::new(3, Arc::new(move |text: &str| tell.lock().unwrap().push(text.to_owned())));
         let now = at("2026-05-01T12:00:00Z");
         let near = place_of(at("2026-05-01T12:59:00Z"));
-        assert!(places.behind(near, now).unwrap() > near);
+        assert!(places.next_id_after(near, now).unwrap() > near);
         places.watch("h", near, now);
         assert!(said.lock().unwrap().is_empty());
         let places = Places::new(3, places.tell);
         for wrong in ["2026-05-01T13:01:00Z", "2100-01-01T00:00:00Z", "2112-01-01T00:00:00Z"] {
             let wrong = place_of(at(wrong));
-            let (first, second) = (places.behind(wrong, now).unwrap(), places.behind(wrong, now).unwrap());
+            let (first, second) =
+                (places.next_id_after(wrong, now).unwrap(), places.next_id_after(wrong, now).unwrap());
             assert!(first >= place_of(now) && second > first && second < near, "{first} {second}");
             places.watch("h", wrong, now);
         }
-        assert_eq!(places.behind(i64::MAX, now).unwrap() & 0x7ff, 3);
+        assert_eq!(places.next_id_after(i64::MAX, now).unwrap() & 0x7ff, 3);
         let said = said.lock().unwrap();
         assert!(said.len() == 1 && said[0].contains("host h is 1 hours ahead"), "{said:?}");
     }
@@ -114,11 +115,11 @@ mod tests {
     fn the_own_clock_may_be_set_right_and_has_an_end() {
         let places = Places::new(0, Arc::new(|_: &str| {}));
         let (now, later) = (at("2026-05-01T12:00:00Z"), at("2050-01-01T00:00:00Z"));
-        assert!(places.behind(0, later).unwrap() >= place_of(later));
-        assert!(places.behind(0, now).unwrap() < place_of(later));
-        let why = places.behind(0, at("2200-01-01T00:00:00Z")).unwrap_err().to_string();
+        assert!(places.next_id_after(0, later).unwrap() >= place_of(later));
+        assert!(places.next_id_after(0, now).unwrap() < place_of(later));
+        let why = places.next_id_after(0, at("2200-01-01T00:00:00Z")).unwrap_err().to_string();
         assert!(why.contains("clock of this server is wrong"), "{why}");
-        assert!(places.behind(0, at("1960-01-01T00:00:00Z")).is_err());
-        assert!(places.behind(0, now).unwrap() > 0);
+        assert!(places.next_id_after(0, at("1960-01-01T00:00:00Z")).is_err());
+        assert!(places.next_id_after(0, now).unwrap() > 0);
     }
 }

@@ -9,7 +9,7 @@ use url::form_urlencoded::Serializer;
 
 use super::{Answer, App, PageFailure, Person, Shared, page};
 use crate::fleet::Role;
-use agentsh::cli::server::{Making, of_fleet, question, waiting};
+use agentsh::cli::server::{RowContext, of_fleet, question, waiting};
 use agentsh_fleet::wire::{Host, Person as Credential, ServerRow, SessionRow};
 use agentsh_store::{EventFilter, Page as Records, Reader, StoreError, shown_time};
 use agentsh_web::{
@@ -22,24 +22,24 @@ const LINES: u32 = 50;
 const REFUSED: u32 = 20;
 const LAST_EVENTS: u32 = 10;
 /// Sessions and servers of a list.
-const LISTED: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 pub(super) async fn now(State(app): Shared, headers: HeaderMap) -> Answer {
-    let person = app.person(&headers).await?;
+    let person = app.signed_in_person(&headers).await?;
     let hosts = person.hosts().await?;
     let names = names(&hosts);
     let blocked =
         EventFilter { action: Some("block".to_owned()), limit: u64::from(REFUSED), ..EventFilter::default() };
     let (mut reader, _) = person.fleet.journal(&["mcp_tool_call_intercepted"], &blocked, None).await?;
     let refused = app.rows(&mut reader, &["mcp_tool_call_intercepted"], REFUSED).await?;
-    let last = person.listed(None, LAST_EVENTS, &names).await?;
+    let last = person.list_sessions(None, LAST_EVENTS, &names).await?;
     let unwell = hosts.iter().filter(|host| host.state == "refused").map(|host| line(host, &person));
     let shown = FleetNow { hosts: unwell.collect(), refused, last };
     Ok(page(fleet_now(&person.frame("Now", Place::Now), &shown)))
 }
 
 pub(super) async fn hosts(State(app): Shared, headers: HeaderMap) -> Answer {
-    let person = app.person(&headers).await?;
+    let person = app.signed_in_person(&headers).await?;
     let lines: Vec<HostLine> = person.hosts().await?.iter().map(|host| line(host, &person)).collect();
     Ok(page(fleet_hosts(&person.frame("Hosts", Place::Hosts), &lines)))
 }
@@ -51,16 +51,16 @@ pub(super) struct Part {
 }
 
 pub(super) async fn sessions(State(app): Shared, headers: HeaderMap, Query(part): Query<Part>) -> Answer {
-    let person = app.person(&headers).await?;
+    let person = app.signed_in_person(&headers).await?;
     let names = names(&person.hosts().await?);
-    let sessions = person.listed(part.host.as_deref(), LISTED, &names).await?;
+    let sessions = person.list_sessions(part.host.as_deref(), PAGE_SIZE, &names).await?;
     let shown = Sessions { sessions, search: None, hides_demo: false, first: None, older: None };
     Ok(page(web::sessions(&person.frame("Sessions", Place::Sessions), &shown)))
 }
 
 pub(super) async fn session(State(app): Shared, headers: HeaderMap, Path(word): Path<String>) -> Answer {
-    let person = app.person(&headers).await?;
-    let mut copied = person.fleet.copied(&word).await?;
+    let person = app.signed_in_person(&headers).await?;
+    let mut copied = person.fleet.copy_session(&word).await?;
     let mut whole = of_fleet(&mut copied.reader, copied.id, &app.place).await?;
     let chain = match (copied.problems, copied.forgotten) {
         (0, 0) => "the hash chain is intact".to_owned(),
@@ -76,9 +76,9 @@ pub(super) async fn session(State(app): Shared, headers: HeaderMap, Path(word): 
 }
 
 pub(super) async fn servers(State(app): Shared, headers: HeaderMap) -> Answer {
-    let person = app.person(&headers).await?;
+    let person = app.signed_in_person(&headers).await?;
     let names = names(&person.hosts().await?);
-    let found: Vec<ServerRow> = person.fleet.client().get(&format!("/v1/servers?limit={LISTED}")).await?;
+    let found: Vec<ServerRow> = person.fleet.client().get(&format!("/v1/servers?limit={PAGE_SIZE}")).await?;
     let lines: Vec<ServerOfHost> = found
         .into_iter()
         .map(|one| ServerOfHost {
@@ -101,7 +101,7 @@ pub(super) async fn server(
     Path(id): Path<String>,
     Query(part): Query<Part>,
 ) -> Answer {
-    let person = app.person(&headers).await?;
+    let person = app.signed_in_person(&headers).await?;
     let before = part.before.filter(|before| before.bytes().all(|byte| byte.is_ascii_digit()));
     let filter = EventFilter { server: Some(id.clone()), limit: u64::from(LINES), ..EventFilter::default() };
     let (mut reader, next) = person.fleet.journal(&[], &filter, before.as_deref()).await?;
@@ -115,7 +115,7 @@ pub(super) async fn server(
 }
 
 pub(super) async fn approvals(State(app): Shared, headers: HeaderMap) -> Answer {
-    let person = app.person(&headers).await?;
+    let person = app.signed_in_person(&headers).await?;
     let waiting = waiting(person.fleet.client()).await?;
     let may_answer = person.role >= Role::Approver;
     let shown: Vec<Question> = waiting
@@ -134,7 +134,7 @@ pub(super) async fn approvals(State(app): Shared, headers: HeaderMap) -> Answer 
 }
 
 pub(super) async fn people(State(app): Shared, headers: HeaderMap) -> Answer {
-    let person = app.person(&headers).await?;
+    let person = app.signed_in_person(&headers).await?;
     let found: Vec<Credential> = person.fleet.client().get("/v1/people").await?;
     let lines: Vec<PersonLine> = found
         .into_iter()
@@ -165,7 +165,7 @@ impl Person {
         Ok(self.fleet.client().get("/v1/hosts").await?)
     }
 
-    async fn listed(
+    async fn list_sessions(
         &self,
         host: Option<&str>,
         most: u32,
@@ -207,7 +207,7 @@ impl App {
         let verdicts = records.iter().filter(|record| record.kind == "mcp_tool_call_intercepted").cloned();
         let inputs = reader.inputs(verdicts.collect()).await?;
         let context = self.place.context();
-        let making = Making {
+        let making = RowContext {
             inputs: &inputs,
             policy: None,
             context: &context,

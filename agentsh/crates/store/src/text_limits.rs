@@ -14,7 +14,7 @@ const MAX_STRING_BYTES: usize = 1024;
 const MAX_ELEMENTS: usize = 32;
 
 /// Fields that are kept, clipped, even when nothing else fits.
-const KEPT: [&str; 7] = ["type", "server_id", "tool_name", "jsonrpc_id", "action", "reason", "rule"];
+const KEPT_FIELDS: [&str; 7] = ["type", "server_id", "tool_name", "jsonrpc_id", "action", "reason", "rule"];
 
 /// The JSON of `event`, at most [`MAX_BODY_BYTES`] long.
 ///
@@ -32,7 +32,7 @@ pub(crate) fn encode(event: &Event) -> Result<String, serde_json::Error> {
         return Ok(clipped);
     }
     let mut rest = Map::new();
-    for name in KEPT {
+    for name in KEPT_FIELDS {
         if let Some(field) = value.get(name) {
             let short = serde_json::to_string(field)?.len() <= 7 * MAX_STRING_BYTES;
             rest.insert(name.to_owned(), if short { field.clone() } else { Value::Null });

@@ -8,7 +8,7 @@ use super::hash::{self, Hasher};
 use super::symbols::Folded;
 
 /// Capacity for the n-grams of agents; then the older half is forgotten.
-const SAID: usize = boilerplate::KNOWN;
+const MAX_SAID_GRAMS: usize = boilerplate::FILTER_CAPACITY;
 /// Maximum number of symbols of one call that count as said.
 pub(super) const MAX_SAID: usize = 16_384;
 
@@ -30,7 +30,7 @@ struct Filters {
 impl Known {
     /// Text that an agent sends before any result contained it is its own: results that repeat it do not make it secret.
     /// `tainted`: symbols that came from a result.
-    pub fn say(&mut self, hasher: &Hasher, text: &Folded, tainted: &[Range<usize>]) {
+    pub fn learn_own_text(&mut self, hasher: &Hasher, text: &Folded, tainted: &[Range<usize>]) {
         if text.symbols.is_empty() {
             return;
         }
@@ -43,12 +43,12 @@ impl Known {
         let mut count = 0;
         hasher.each_short_gram(symbols, |at, gram| {
             if own[at] {
-                filters.say(hash::tag(gram));
+                filters.insert_said(hash::tag(gram));
             }
             count += 1;
         });
         self.said_count += count;
-        if self.said_count > SAID {
+        if self.said_count > MAX_SAID_GRAMS {
             filters.forget_older();
             self.said_count = 0;
         }
@@ -76,12 +76,16 @@ impl Known {
 fn filters<'f>(filters: &'f mut Option<Filters>, hasher: &Hasher) -> &'f mut Filters {
     filters.get_or_insert_with(|| {
         let public = boilerplate::filter(hasher);
-        Filters { any: public.clone(), public, said: [Filter::new(SAID), Filter::new(SAID)] }
+        Filters {
+            any: public.clone(),
+            public,
+            said: [Filter::new(MAX_SAID_GRAMS), Filter::new(MAX_SAID_GRAMS)],
+        }
     })
 }
 
 impl Filters {
-    fn say(&mut self, tag: u32) {
+    fn insert_said(&mut self, tag: u32) {
         self.said[0].insert(tag);
         self.any.insert(tag);
     }

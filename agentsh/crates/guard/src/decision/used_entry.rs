@@ -18,7 +18,7 @@ pub struct UsedEntry {
 impl UsedEntry {
     /// None: the request uses nothing that is listed.
     #[must_use]
-    pub fn by(method: &str, params: &Json<'_>) -> Option<Self> {
+    pub fn from_request(method: &str, params: &Json<'_>) -> Option<Self> {
         let text = |value: &Json<'_>, name: &str| Some(value.member(name)?.as_text()?.into_owned());
         let (kind, name) = match method {
             "prompts/get" => (Offer::Prompt, text(params, "name")?),
@@ -39,7 +39,7 @@ impl UsedEntry {
     #[must_use]
     pub fn is_of(&self, kind: Offer, name: &str) -> bool {
         match (self.kind, kind) {
-            (Offer::Resource, Offer::Template) => fits(&pattern(name), &self.name),
+            (Offer::Resource, Offer::Template) => matches_template(&pattern(name), &self.name),
             // A completion may name a URI without an expression.
             (Offer::Template, Offer::Resource) => self.name == name,
             (own, listed) => own == listed && self.name == name,
@@ -52,7 +52,7 @@ impl SubjectKind<'_> {
     #[must_use]
     pub fn uses(&self) -> Option<UsedEntry> {
         match self {
-            Self::Request { method, params: Some(params) } => UsedEntry::by(method, params),
+            Self::Request { method, params: Some(params) } => UsedEntry::from_request(method, params),
             _ => None,
         }
     }
@@ -73,7 +73,7 @@ pub(crate) fn pattern(template: &str) -> String {
     pattern + rest
 }
 
-pub(crate) fn fits(pattern: &str, uri: &str) -> bool {
+pub(crate) fn matches_template(pattern: &str, uri: &str) -> bool {
     glob::matches(pattern, uri)
 }
 
@@ -86,8 +86,9 @@ mod tests {
 
     #[test]
     fn resource_uri_belongs_to_its_entry_and_matching_templates() {
-        let used =
-            |method: &str, params: &str| UsedEntry::by(method, &json::read(params.as_bytes()).unwrap());
+        let used = |method: &str, params: &str| {
+            UsedEntry::from_request(method, &json::read(params.as_bytes()).unwrap())
+        };
         let read = used("resources/read", r#"{"uri":"note:///7/text"}"#).unwrap();
         for (kind, name, expected) in [
             (Offer::Resource, "note:///7/text", true),

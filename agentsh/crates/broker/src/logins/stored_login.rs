@@ -17,7 +17,7 @@ use agentsh_remote::{CredentialFuture, Credentials};
 use agentsh_store::{escape, words::LoginWord};
 
 use super::store::{Stamp, Store};
-use super::{LoginSession, Logins, flow, record, word};
+use super::{LoginSession, Logins, flow, record, shell_word};
 use agentsh_approvals::FurtherRights;
 use agentsh_content::content::since_1970;
 use agentsh_host::address::shown_url as shown;
@@ -93,9 +93,9 @@ impl StoredLogin {
 
     /// Another grant than one with this token, or why there is none. A waiting request may end, but not a renewal, because its
     /// answer holds the only valid refresh token.
-    async fn renewed(&self, token: &str) -> Result<Grant, NoToken> {
+    async fn renew_grant(&self, token: &str) -> Result<Grant, NoToken> {
         let (inner, token) = (Rc::clone(&self.0), token.to_owned());
-        let renewal = agentsh_base::task::spawn_local(async move { inner.renewed(&token).await });
+        let renewal = agentsh_base::task::spawn_local(async move { inner.renew_grant(&token).await });
         renewal.await.map_err(|error| NoToken::Now(format!("cannot renew its login now: {error}")))?
     }
 }
@@ -134,7 +134,7 @@ impl Inner {
     }
 
     /// Another grant than one with this token, or why there is none.
-    async fn renewed(&self, token: &str) -> Result<Grant, NoToken> {
+    async fn renew_grant(&self, token: &str) -> Result<Grant, NoToken> {
         let _only = self.renewing.lock().await;
         let broken = |error: std::io::Error| NoToken::Now(format!("cannot store its login: {error}"));
         let (store, url) = (self.store.clone(), self.url.clone());
@@ -147,7 +147,7 @@ impl Inner {
         if grant.refresh_token.is_none() || self.dead.borrow().as_deref() == Some(token) {
             return Err(NoToken::Login);
         }
-        match grant.renewed(&self.clients, since_1970().as_secs()).await {
+        match grant.renew(&self.clients, since_1970().as_secs()).await {
             Ok(new) => {
                 let (store, grant) = (self.store.clone(), new.clone());
                 let kept = tokio::task::spawn_blocking(move || store.put(&grant, true, &lock)).await;
@@ -172,7 +172,7 @@ impl Inner {
 
     /// The error for the client; the user is told once.
     fn ask(&self, what: &str, more: &str) -> String {
-        let how = format!("agentsh login {}{more}", word(&self.name));
+        let how = format!("agentsh login {}{more}", shell_word(&self.name));
         let server = escape::line(&self.id.0);
         if Logins::ask(&self.session, &format!("server '{server}' {what}"), &how) {
             self.record(LoginWord::Wanted, None, what.to_owned());
@@ -192,7 +192,7 @@ impl Inner {
     /// can, the error says how to get one.
     async fn step_up(&self, challenge: &Challenge, used: &str, is_last: bool) -> Result<HeaderValue, String> {
         let options: String =
-            challenge.scopes.iter().map(|scope| format!(" --scope {}", word(scope))).collect();
+            challenge.scopes.iter().map(|scope| format!(" --scope {}", shell_word(scope))).collect();
         let scopes = challenge.scopes.join(" ");
         let names = if scopes.is_empty() {
             "that it does not name".to_owned()
@@ -209,7 +209,7 @@ impl Inner {
         if let Some(grant) = self.grant_with(challenge, used).await {
             return self.header(&grant);
         }
-        let command = format!("agentsh login {}{options}", word(&self.name));
+        let command = format!("agentsh login {}{options}", shell_word(&self.name));
         let wanted = FurtherRights {
             server: self.id.clone(),
             scopes,
@@ -295,7 +295,7 @@ impl Credentials for StoredLogin {
             let Some(grant) = self.0.recent().await? else { return Ok(None) };
             if grant.refresh_token.is_some() && grant.is_old(since_1970().as_secs()) {
                 // If that fails the old one may still be valid: the server's answer shows whose clock is right.
-                if let Ok(new) = self.renewed(&grant.access_token).await {
+                if let Ok(new) = self.renew_grant(&grant.access_token).await {
                     return self.0.header(&new).map(Some);
                 }
             }
@@ -303,7 +303,7 @@ impl Credentials for StoredLogin {
         })
     }
 
-    fn refused(
+    fn handle_refusal(
         &self,
         status: StatusCode,
         challenges: Vec<String>,
@@ -328,7 +328,7 @@ impl Credentials for StoredLogin {
             if used.is_none() && self.0.grant().await?.is_none() {
                 return Err(self.0.wants_login(false));
             }
-            match self.renewed(token(used.as_ref())).await {
+            match self.renew_grant(token(used.as_ref())).await {
                 Ok(grant) => self.0.header(&grant).map(Some),
                 Err(NoToken::Login) => Err(self.0.wants_login(used.is_some())),
                 Err(NoToken::Now(why)) => Err(why),

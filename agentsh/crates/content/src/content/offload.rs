@@ -10,11 +10,11 @@ use agentsh_dlp::flow::{Flow, Judged, Labels};
 use agentsh_dlp::taint::Leaves;
 use agentsh_dlp::threads::side_by_side;
 use agentsh_dlp::{Forbidden, Views, forbidden};
-use agentsh_guard::content::unmarked;
+use agentsh_guard::content::marker_rewrites;
 use agentsh_guard::{PrecomputeJob, Rewrite, Subject, SubjectKind};
 
 use super::settings::Destinations;
-use super::{Content, OF_PROTOCOL, names_places, replaced, since_1970};
+use super::{Content, OF_PROTOCOL, apply_rewrites, names_places, since_1970};
 
 /// The findings, and the state for which they are valid.
 pub(super) struct PrecomputedSearch {
@@ -36,9 +36,9 @@ struct Search {
 
 impl Content {
     pub(super) fn search_ahead(&mut self, subject: &Subject<'_>) -> Option<Box<dyn PrecomputeJob>> {
-        let (carried, may_name) = carried(&subject.matter)?;
+        let (carried, may_name) = sent_value(&subject.matter)?;
         // Otherwise it is done here, once more for the text around each marker.
-        if !unmarked(carried, |text| self.flow.unmarked(text)).is_empty() {
+        if !marker_rewrites(carried, |text| self.flow.without_markers(text)).is_empty() {
             return None;
         }
         self.catch_up_now();
@@ -55,11 +55,11 @@ impl Content {
 }
 
 impl PrecomputeJob for Search {
-    fn look(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Box<dyn Any + Send> {
+    fn search(self: Box<Self>, subject: &Subject<'_>, rewrites: &mut Vec<Rewrite>) -> Box<dyn Any + Send> {
         let Self { labels, calls, flow: mut copy, destinations, views } = *self;
         let tool = subject.matter.name();
-        let carried = carried(&subject.matter).map_or(&Json::Null, |(carried, _)| carried);
-        let carried = replaced(carried, rewrites);
+        let carried = sent_value(&subject.matter).map_or(&Json::Null, |(carried, _)| carried);
+        let carried = apply_rewrites(carried, rewrites);
         let call = Leaves::of_call(tool, &carried);
         let list = destinations.filter(|_| names_places(tool, &carried));
         let (judged, place) = side_by_side(
@@ -72,7 +72,7 @@ impl PrecomputeJob for Search {
 }
 
 /// The value that is sent, and whether a place that it names is a destination.
-fn carried<'a>(matter: &SubjectKind<'a>) -> Option<(&'a Json<'a>, bool)> {
+fn sent_value<'a>(matter: &SubjectKind<'a>) -> Option<(&'a Json<'a>, bool)> {
     match *matter {
         SubjectKind::Call { arguments, .. } => Some((arguments?, true)),
         SubjectKind::Request { method, params } => Some((params?, !OF_PROTOCOL.contains(&method))),

@@ -1,27 +1,27 @@
 //! Renumbers results when many between them were evicted, or when numbers grow too large.
 
-use super::entry::{Keeps, Span, packed};
+use super::entry::{RememberedParts, Span, position_in_secrets};
 use super::index::Index;
 
 /// The old and the new position of one result.
 #[derive(Debug)]
 pub(super) struct MovedResult {
     pub start: u32,
-    pub keeps: Keeps,
+    pub keeps: RememberedParts,
     pub spans: Box<[Span]>,
     /// None: it is no longer remembered.
     pub now: Option<u32>,
 }
 
 #[derive(Debug)]
-pub(super) enum Moved {
+pub(super) enum PositionChange {
     /// All positions decrease by this number.
     Down(u32),
     /// Only these results remain, in order and without gaps.
     Together(Vec<MovedResult>),
 }
 
-impl Moved {
+impl PositionChange {
     /// Moves places; `is_text`: they are forgotten where only the secrets of a result are left.
     pub fn apply(&self, index: &mut Index, is_text: bool) {
         match self {
@@ -30,9 +30,9 @@ impl Moved {
                 let was = all.get(all.partition_point(|was| was.start <= at).checked_sub(1)?)?;
                 let start = was.now?;
                 match was.keeps {
-                    Keeps::All => Some(start + (at - was.start)),
-                    Keeps::Secrets if is_text => None,
-                    _ => packed(&was.spans, at - was.start).map(|at| start + at),
+                    RememberedParts::All => Some(start + (at - was.start)),
+                    RememberedParts::Secrets if is_text => None,
+                    _ => position_in_secrets(&was.spans, at - was.start).map(|at| start + at),
                 }
             }),
         }

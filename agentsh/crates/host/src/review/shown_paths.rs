@@ -12,7 +12,7 @@ use super::directory_handle::bytes;
 use super::journal::Mark;
 use super::{Result, Review, io_at};
 
-const SHOWN: &str = "shown";
+const SHOWN_FILE: &str = "shown";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
@@ -22,18 +22,18 @@ struct Line {
 }
 
 /// By path; None: the path was shown as missing.
-pub type Shown = BTreeMap<PathBuf, Option<Mark>>;
+pub type ShownPaths = BTreeMap<PathBuf, Option<Mark>>;
 
 impl Review {
     /// Keeps what was shown, in place of what was shown before.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn keep_shown(&self, shown: Shown) -> Result<()> {
+    pub fn keep_shown(&self, shown: ShownPaths) -> Result<()> {
         let lines: Vec<Line> = shown.into_iter().map(|(path, mark)| Line { path, mark }).collect();
-        let place = self.directory.join(SHOWN);
+        let place = self.directory.join(SHOWN_FILE);
         let error = io_at("write", &place);
-        let new = self.directory.join(format!("{SHOWN}.new"));
+        let new = self.directory.join(format!("{SHOWN_FILE}.new"));
         let text = serde_json::to_vec(&lines).map_err(|source| error(source.into()))?;
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
@@ -42,8 +42,8 @@ impl Review {
     }
 
     /// None: nothing was shown yet.
-    pub(super) fn shown(&self) -> Result<Option<Shown>> {
-        let place = self.directory.join(SHOWN);
+    pub(super) fn shown_paths(&self) -> Result<Option<ShownPaths>> {
+        let place = self.directory.join(SHOWN_FILE);
         let error = io_at("read", &place);
         let text = match fs::read(&place) {
             Ok(text) => text,

@@ -26,14 +26,14 @@ impl Ignored {
     /// Whether nothing but that changed, and the order of sets in a schema.
     pub fn is_all(&self, before: &str, after: &Json<'_>) -> bool {
         agentsh_base::json::read(before.as_bytes())
-            .is_ok_and(|before| is_same_but(&before, after, &self.between(&before, after)))
+            .is_ok_and(|before| is_same_but(&before, after, &self.differences(&before, after)))
     }
 
     /// The changed members. Names of members may be long.
     pub fn difference(&self, before: Option<&str>, after: &Json<'_>) -> String {
         let before = before.map(|text| agentsh_base::json::read(text.as_bytes()));
         let Some(Ok(before)) = before else { return "its definition changed".to_owned() };
-        let Some(names) = changed_but(&before, after, &self.between(&before, after)) else {
+        let Some(names) = changed_but(&before, after, &self.differences(&before, after)) else {
             return "its text changed".to_owned();
         };
         let names: Vec<String> = names
@@ -45,7 +45,7 @@ impl Ignored {
     }
 
     /// A member that may be any text is compared as text: data has to be data on both sides.
-    fn between(&self, before: &Json<'_>, after: &Json<'_>) -> Vec<String> {
+    fn differences(&self, before: &Json<'_>, after: &Json<'_>) -> Vec<String> {
         let mut pointers = self.pointers.clone();
         if self.is_resource {
             let both = |is_data: fn(&Json<'_>) -> bool| is_data(before) && is_data(after);
