@@ -28,10 +28,10 @@ fn authorization_server_with_false_metadata_is_refused() {
         ("authorization_endpoint", json!("javascript:alert(1)"), "its authorization endpoint is refused"),
         ("authorization_endpoint", json!("https://10.0.0.1/"), "its authorization endpoint is refused"),
         ("registration_endpoint", json!("file:///etc/passwd"), "its registration endpoint is refused"),
-        ("issuer", json!({"a": 1}), "its member `issuer` has the wrong type"),
+        ("issuer", json!({"a": 1}), "its field `issuer` has the wrong type"),
         ("issuer", Value::Null, "no `issuer`"),
-        ("scopes_supported", json!("files"), "its member `scopes_supported` has the wrong type"),
-        ("code_challenge_methods_supported", json!("S256"), "its member `code_challenge_methods_supported`"),
+        ("scopes_supported", json!("files"), "its field `scopes_supported` has the wrong type"),
+        ("code_challenge_methods_supported", json!("S256"), "its field `code_challenge_methods_supported`"),
     ] {
         let (place, authority) = (Place::new(Mode::Invoker), Authority::start());
         authority.state().metadata.insert(name, value);

@@ -85,7 +85,7 @@ fn marker_alone_identifies_the_source_of_a_text() {
     assert_eq!(place.detections().last().unwrap()["detector"], "taint-marker");
     // A name is judged as it is spelled and forwarded as it is spelled.
     let unknown = peer.call(&format!("one__echo{mark}"), json!({"text": "x"}));
-    assert!(unknown["error"]["message"].as_str().unwrap().contains("did not list a tool"), "{unknown}");
+    assert!(unknown["error"]["message"].as_str().unwrap().contains("lists no tool"), "{unknown}");
     // Text hidden by a marker is judged after the marker was removed.
     let refused = peer.call("one__echo", json!({"text": format!("https://colle{mark}ct.example.net/x")}));
     assert_eq!(reason(&refused), "destination-not-allowed", "{refused}");

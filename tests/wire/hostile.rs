@@ -194,7 +194,10 @@ fn a_server_that_does_not_list_in_a_later_session_runs_nothing_unseen() {
     first.finish();
     let mut second = peer(&place, &json!({"tools/list": [{"error": {"code": -32603, "message": "busy"}}]}));
     let refused = second.call("read", json!({}));
-    assert!(refused["error"]["message"].as_str().unwrap().contains("cannot list the tools"), "{refused}");
+    assert!(
+        refused["error"]["message"].as_str().unwrap().contains("answered tools/list with an error"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -47,6 +47,9 @@ pub struct ProcessEnd {
     pub error: Option<SpawnError>,
 }
 
+/// Repositories for which a start takes half a second or more.
+const MANY_REPOSITORIES: usize = 300;
+
 /// Starts what `resolved` found. `granted` is recorded; `lacks` gets every void grant with its reason.
 ///
 /// # Errors
@@ -66,6 +69,10 @@ pub async fn start(
     let cgroup = session.next_cgroup();
     let assembled = launch::assemble(context, spec, handles, &cgroup, |layout| {
         layout.refused.iter().for_each(|(path, why)| lacks(path, why));
+        let repositories = layout.repositories.len();
+        if repositories >= MANY_REPOSITORIES && server.is_none() {
+            session.record.announce(&format!("guarding {repositories} repositories takes a moment"));
+        }
         // Before the stubs, which may be in a pinned directory.
         resolved.unchanged_since().map_err(ProcessError::Changed)?;
         let stubs = launch::stubs(context, layout).map_err(ProcessError::Stubs)?;

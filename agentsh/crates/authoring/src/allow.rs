@@ -178,8 +178,10 @@ impl File {
             // Other layers may prevent it: an organisation locks a section, or a test expects something else.
             policy = self.policy(&more, place).map_err(|error| {
                 let why = error.render();
-                let why = why.strip_prefix("error: ").unwrap_or(&why).lines().next().unwrap_or_default();
-                Failure::No(format!("nothing was written: {why}"))
+                let mut lines = why.strip_prefix("error: ").unwrap_or(&why).lines();
+                let (first, help) = (lines.next().unwrap_or_default(), lines.last().unwrap_or_default());
+                let help = help.trim_start().strip_prefix("= help: ").map(|help| format!("; {help}"));
+                Failure::No(format!("nothing was written: {first}{}", help.unwrap_or_default()))
             })?;
             text = more;
         }

@@ -257,11 +257,17 @@ fn settings(context: &Context) -> Vec<File> {
         (context.config.join("pip/pip.conf"), ".config/pip/pip.conf"),
         (context.home.join(".pip/pip.conf"), ".pip/pip.conf"),
         (context.config.join("uv/uv.toml"), ".config/uv/uv.toml"),
+        (context.config.join("pnpm/rc"), ".config/pnpm/rc"),
     ];
     let there = files.into_iter().filter(|(file, _)| !context.host.is_missing(file));
-    let kept = there.map(|(file, inside)| (inside, without_secrets(&read(&file))));
-    let told = kept.filter(|(_, text)| !text.trim().is_empty());
-    told.map(|(inside, text)| File::new(context.home.join(inside), text, 0o600)).collect()
+    let kept = there.filter_map(|(file, inside)| {
+        let text = read(&file);
+        let kept = without_secrets(&text);
+        // An index of uv without its address is a mistake that stops uv.
+        let is_whole = text.lines().eq(kept.lines());
+        (!kept.trim().is_empty() && (is_whole || !inside.ends_with(".toml"))).then_some((inside, kept))
+    });
+    kept.map(|(inside, text)| File::new(context.home.join(inside), text, 0o600)).collect()
 }
 
 /// The same of variables.

@@ -186,7 +186,7 @@ fn profile_errors_have_a_place_and_a_suggestion() {
         ("package: {npm: x}\nwhy: y\nnetwrk: {}", "unknown key `netwrk`", "did you mean `network`?"),
         ("package: {nmp: x}\nwhy: y", "unknown key `nmp`", "did you mean `npm`?"),
         ("package: {npm: x@1.2}\nwhy: y", "not the name of a package", "without a version"),
-        ("package: {}\nwhy: y", "for no package", "npm: NAME"),
+        ("package: {}\nwhy: y", "is empty", "npm: NAME"),
         ("package: {npm: x}", "the reason is missing", "add `why:`"),
         (
             "package: {npm: x}\nwhy: y\nnetwork: {allow: [{host: a.example}]}",

@@ -77,7 +77,7 @@ fn packages(reader: &mut Reader<'_>, fields: &Fields<'_>, profile: &mut ServerPr
     }
     if profile.packages.is_empty() {
         let help = "write `package: {npm: NAME}` or `package: {pypi: NAME}`";
-        reader.problem(&here, "missing key `package`", help);
+        reader.problem(&here, "`package` is empty", help);
     }
 }
 

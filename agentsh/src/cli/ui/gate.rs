@@ -101,6 +101,9 @@ fn equal_in_constant_time(one: &str, other: &str) -> bool {
     one.len() == other.len() && bool::from(one.as_bytes().ct_eq(other.as_bytes()))
 }
 
+/// The state of a connection that is open, in `/proc/net/tcp` (`tcp_states.h`).
+const ESTABLISHED: &str = "01";
+
 /// The user whose socket a connection from `peer` comes out of, as the kernel lists it.
 fn owner(peer: SocketAddr, here: SocketAddr) -> Option<u32> {
     let table = std::fs::read_to_string("/proc/self/net/tcp").ok()?;
@@ -111,9 +114,10 @@ fn owner(peer: SocketAddr, here: SocketAddr) -> Option<u32> {
     let (from, to) = (spelled(peer), spelled(here));
     table.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);
-        let is_it = words.next()? == from && words.next()? == to;
-        // After state, queues, timer and retransmissions.
-        if is_it { words.nth(4)?.parse().ok() } else { None }
+        // The kernel lists a socket that was closed as one of root.
+        let is_it = words.next()? == from && words.next()? == to && words.next()? == ESTABLISHED;
+        // After queues, timer and retransmissions.
+        if is_it { words.nth(3)?.parse().ok() } else { None }
     })
 }
 
@@ -148,5 +152,7 @@ mod tests {
         let peer = stream.local_addr().unwrap();
         assert_eq!(owner(peer, here), Some(rustix::process::geteuid().as_raw()));
         assert_eq!(owner("127.0.0.1:1".parse().unwrap(), here), None);
+        drop(stream);
+        assert_eq!(owner(peer, here), None);
     }
 }

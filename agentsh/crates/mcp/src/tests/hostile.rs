@@ -51,7 +51,6 @@ fn malformed_client_lines_are_answered_with_errors() {
         (deep(), "too-deep", -32700, json!(7)),
         (long("\"big\""), "oversized-line", -32700, json!("big")),
         (vec![b'z'; 150_000], "oversized-line", -32700, Value::Null),
-        (br#"[{"jsonrpc":"2.0","id":7,"method":"a"}]"#.to_vec(), "batch", -32600, Value::Null),
         (b"[]".to_vec(), "batch", -32600, Value::Null),
         (b"5".to_vec(), "invalid-request", -32600, Value::Null),
         (br#"{"id":7,"method":"m"}"#.to_vec(), "invalid-request", -32600, json!(7)),
@@ -113,6 +112,20 @@ fn malformed_client_lines_are_answered_with_errors() {
             // The next thing the server sees is a good message.
             rig.round_trip(&mut server, 1000 + number as u32).await;
         }
+    });
+}
+
+#[test]
+fn each_request_of_a_batch_gets_an_answer() {
+    run(async || {
+        let mut rig = setup().open();
+        let mut server = rig.server().await;
+        rig.client.send(r#"[{"jsonrpc":"2.0","id":7,"method":"a"},{"jsonrpc":"2.0","method":"b"},{"jsonrpc":"2.0","id":"x","method":"c"}]"#).await;
+        for id in [Value::Null, json!(7), json!("x")] {
+            let error = rig.client.next_json().await;
+            assert_eq!((&error["id"], &error["error"]["data"]["reason"]), (&id, &json!("batch")), "{error}");
+        }
+        rig.round_trip(&mut server, 1000).await;
     });
 }
 
