@@ -126,7 +126,7 @@ fn lines_below(directory: &Path) -> Result<u64> {
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         let (path, name) = (entry.path(), entry.file_name());
-        if name == "tests" || name == "tests.rs" {
+        if name == "tests" || name == "tests.rs" || name.to_string_lossy().ends_with("_tests.rs") {
             continue;
         }
         if entry.file_type()?.is_dir() {
