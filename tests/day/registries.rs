@@ -77,6 +77,11 @@ fn package_managers_use_the_users_registries() {
         let expected = "@own:registry=https://npm.example/own/\nsave-exact=true\n[global]\n\
                         index-url = https://pip.example/simple\nhttps://uv.example/simple\n";
         assert_eq!(outcome.stdout, expected, "{outcome}");
+        // What the user denies is not shown in part either.
+        place.user_policy("version: 1\nagent: {filesystem: {deny: [\"~/.npmrc\"]}}\n");
+        let words = ["run", "--quiet", "--", "sh", "-c", "cat ~/.npmrc"];
+        let outcome = Outcome::of(&mut place.agentsh(&words));
+        assert!(!outcome.stdout.contains("npm.example"), "{outcome}");
     }
 }
 

@@ -149,7 +149,7 @@ fn not_opened<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit,
     }
 }
 
-const TELEMETRY_OR_UPDATE: &str = "no rule names it; the agent contacts it for telemetry or updates";
+const TELEMETRY_OR_UPDATE: &str = "not in the allow list; the agent contacts it for telemetry or updates";
 
 /// Whether a person would have been asked, but for a host of the program's own.
 fn is_background<R: Recorder + 'static>(egress: &EgressContext<R>, permit: &Permit) -> bool {
@@ -191,10 +191,10 @@ async fn ask_for_approval<R: Recorder + 'static>(
     };
     let Err(reason) = answer else { return Ok(()) };
     let detail = match reason {
-        Reason::ApprovalDenied => "no rule names it, and a person said no",
-        Reason::ApprovalTimedOut => "no rule names it, and nobody answered in time",
+        Reason::ApprovalDenied => "not in the allow list, and a person said no",
+        Reason::ApprovalTimedOut => "not in the allow list, and nobody answered in time",
         Reason::TelemetryOrUpdate => TELEMETRY_OR_UPDATE,
-        _ => "no rule names it, and nobody could be asked",
+        _ => "not in the allow list, and nobody could be asked",
     };
     let change = egress.change(&permit.shown, permit.port);
     Err(refused(protocol, refusal(permit, reason, detail.to_owned(), change)))

@@ -69,7 +69,7 @@ fn redact_arguments(arguments: &[String], shown: fn(&str) -> String) -> Vec<Stri
     all.collect()
 }
 
-/// One string: secrets replaced, at most 200 characters, then the number of omitted bytes.
+/// One string: secrets replaced, at most 200 characters, then the number of omitted bytes, if that is shorter than they are.
 #[must_use]
 pub fn text(text: &str) -> String {
     truncate(text, MAX_CHARS)
@@ -86,9 +86,11 @@ fn truncate(text: &str, chars: usize) -> String {
     let mut shown = redact::replace(window, window.len() < text.len());
     let cut = shown.char_indices().nth(chars).map(|(at, _)| at);
     let left_out = text.len() - window.len() + cut.map_or(0, |at| shown.len() - at);
-    if left_out > 0 {
+    let mark = format!("… [{left_out} bytes left out]");
+    // What was read whole is not cut where the mark would be as long.
+    if window.len() < text.len() || left_out > mark.len() {
         shown.truncate(cut.unwrap_or(shown.len()));
-        shown.push_str(&format!("… [{left_out} bytes left out]"));
+        shown.push_str(&mark);
     }
     shown
 }
@@ -229,6 +231,8 @@ mod tests {
         let shown = text(&"é ".repeat(300));
         assert_eq!(shown, format!("{}… [600 bytes left out]", "é ".repeat(100)));
         assert!(text(&"a b".repeat(5_000_000)).ends_with("… [14999800 bytes left out]"));
+        let short = "a b ".repeat(54);
+        assert_eq!(text(&short), short);
     }
 
     #[test]

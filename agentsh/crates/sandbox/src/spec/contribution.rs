@@ -16,7 +16,7 @@ words! {
     #[derive(PartialOrd, Ord)]
     pub enum Feature: word {
         /// Policy files and flags. Granted paths stay as on the host: files of features marked
-        /// [`Feature::yields_to_grants`] do not cover them.
+        /// [`Feature::yields_to_policy`] do not cover them.
         Policy = "filesystem",
         /// The profile of a server's package. Its variables are defaults.
         Profile = "profile",
@@ -59,9 +59,9 @@ words! {
 }
 
 impl Feature {
-    /// The user granted the path, so no generated file covers it.
+    /// Where the user granted or denied a path, no generated file covers it.
     #[must_use]
-    pub fn yields_to_grants(self) -> bool {
+    pub fn yields_to_policy(self) -> bool {
         matches!(self, Self::GitIdentity | Self::Registries | Self::Credentials | Self::Ssh | Self::Caches)
     }
 

@@ -96,7 +96,7 @@ fn linked(parts: &[&Contribution]) -> (BTreeMap<PathBuf, PathBuf>, Vec<Ruled<Gra
 }
 
 fn path_rules(base: PathRules, parts: &[&Contribution]) -> PathRules {
-    let granted = granted_by_people(parts);
+    let named = named_by_people(parts);
     let mut paths = base;
     for part in parts {
         paths.grants.extend(part.grants.iter().cloned());
@@ -109,8 +109,8 @@ fn path_rules(base: PathRules, parts: &[&Contribution]) -> PathRules {
         paths.with_stub.extend(placed.filter(|path| path.starts_with(&paths.project)).cloned());
         if part.by.lifts_masks() {
             let own = part.own.iter().map(|own| own.value.path.clone());
-            let whole = part.files.iter().filter(|file| part.by.yields_to_grants() && !file.appends);
-            let files = whole.map(|file| file.path.clone()).filter(|path| !is_below(path, &granted));
+            let whole = part.files.iter().filter(|file| part.by.yields_to_policy() && !file.appends);
+            let files = whole.map(|file| file.path.clone()).filter(|path| !is_below(path, &named));
             paths.unmasked.extend(own.chain(files));
         }
     }
@@ -119,10 +119,10 @@ fn path_rules(base: PathRules, parts: &[&Contribution]) -> PathRules {
 }
 
 fn place_files(parts: &[&Contribution]) -> Placed {
-    let granted = granted_by_people(parts);
+    let named = named_by_people(parts);
     let mut placed = Placed { links: linked(parts).0, ..Placed::default() };
     for part in parts {
-        let yields = |path: &Path| part.by.yields_to_grants() && is_below(path, &granted);
+        let yields = |path: &Path| part.by.yields_to_policy() && is_below(path, &named);
         for file in part.files.iter().filter(|file| !yields(&file.path)) {
             add_file(&mut placed.files, file);
         }
@@ -142,11 +142,16 @@ fn add_file(files: &mut Vec<File>, file: &File) {
     }
 }
 
-fn granted_by_people(parts: &[&Contribution]) -> BTreeSet<PathBuf> {
+/// What the policy grants or denies.
+fn named_by_people(parts: &[&Contribution]) -> BTreeSet<PathBuf> {
     let of_policy = parts.iter().filter(|part| part.by == Feature::Policy);
-    of_policy.flat_map(|part| part.grants.iter().map(|grant| grant.value.path.clone())).collect()
+    let granted = of_policy.clone().flat_map(|part| part.grants.iter().map(|grant| &grant.value.path));
+    granted
+        .chain(of_policy.flat_map(|part| part.hidden.iter().map(|hidden| &hidden.value)))
+        .cloned()
+        .collect()
 }
 
-fn is_below(path: &Path, grants: &BTreeSet<PathBuf>) -> bool {
-    path.ancestors().any(|above| grants.contains(above))
+fn is_below(path: &Path, places: &BTreeSet<PathBuf>) -> bool {
+    path.ancestors().any(|above| places.contains(above))
 }
