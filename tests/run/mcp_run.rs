@@ -103,6 +103,16 @@ fn mcp_run_passes_standard_error_and_exit_status_of_the_server() {
 }
 
 #[test]
+fn server_without_input_is_started_and_its_status_counts() {
+    for mode in Mode::all() {
+        let place = Place::new(mode);
+        let server = ["mcp", "run", "--id", "s", "--", "sh", "-c", "cat; echo ended >&2; exit 3"];
+        let outcome = Outcome::of(place.agentsh(&server).stdin(Stdio::null())).expect_code(3);
+        assert!(outcome.stderr.contains("ended"), "{mode:?} {outcome}");
+    }
+}
+
+#[test]
 fn missing_server_program_is_reported_to_the_client() {
     let place = Place::new(Mode::Invoker);
     let mut command = place.agentsh(&["mcp", "run", "--", "no-such-server-here"]);

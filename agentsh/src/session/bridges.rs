@@ -442,6 +442,7 @@ impl Bridges {
         if let Some(is_over) = &self.standard_client {
             options.has_reader = Some(stdio::has_reader);
             options.is_over = Rc::clone(is_over);
+            options.runs_without_input = true;
         }
         options.holds_input = self.holds_input;
         options.tells_caller = self.tells_caller;

@@ -41,6 +41,8 @@ pub struct Options {
     pub is_over: Rc<Cell<bool>>,
     /// The client's input is a file, whose end says nothing. The server's input stays open until its calls are done.
     pub holds_input: bool,
+    /// The server is started also if the client's input ends before that: its exit status counts.
+    pub runs_without_input: bool,
     /// Redacts arguments for events.
     pub redact: fn(&Json<'_>) -> Value,
     /// Hashes of tools from earlier connections.
@@ -125,6 +127,7 @@ impl Options {
             has_reader: None,
             is_over: Rc::default(),
             holds_input: false,
+            runs_without_input: false,
             redact: |_| Value::Null,
             known: KnownTools(Rc::new(|_, _| None)),
             lists_first: false,

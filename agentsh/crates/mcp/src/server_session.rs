@@ -249,6 +249,8 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
 
     /// No request is open, in either direction.
     pub fn is_done(&self) -> bool {
+        let Options { is_over, runs_without_input, .. } = &self.connection.options;
+        let is_awaited = *runs_without_input && !is_over.get();
         self.client_ended
             && self.live.is_none()
             && self.connection.audits.is_empty()
@@ -256,7 +258,7 @@ impl<R: Recorder, U: Upstream + 'static> ServerSession<R, U> {
             && self.connection.interface_check.is_idle()
             && (!matches!(self.launch, Launch::Starting(_))
                 || self.client_gone
-                || self.connection.held.is_empty())
+                || self.connection.held.is_empty() && !is_awaited)
     }
 
     pub fn into_ended(self) -> ConnectionEnd {
