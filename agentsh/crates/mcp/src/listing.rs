@@ -28,7 +28,6 @@ const MAX_WAITING_COUNT: usize = 4096;
 const MAX_WAITING: usize = 16 << 20;
 /// How long a page may take.
 const PAGE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
-
 /// Characters of a server's error that are quoted.
 const MAX_QUOTED: usize = 300;
 /// JSON-RPC's code of an unknown method.
@@ -114,11 +113,10 @@ impl Listing {
     pub fn on_page(&mut self, list: List, answer: &Json<'_>) {
         let Some(result) = answer.member("result") else { return };
         self.seen |= list == List::Tools;
-        if cursor(result).is_none() {
-            self.complete.insert(list);
-        } else {
-            self.complete.remove(&list);
-        }
+        match cursor(result) {
+            None => self.complete.insert(list),
+            Some(_) => self.complete.remove(&list),
+        };
     }
 
     fn has_room(&self, bytes: usize) -> bool {
