@@ -109,11 +109,11 @@ pub fn contribution(context: &Context, is_signed: bool) -> Contribution {
         let named = git.as_ref().filter(|_| copy.named.contains(key));
         let named = named.and_then(|git| git.effective_value(&context.directory, "core", key));
         let file = named.map_or_else(
-            || usual.strip_prefix(".config/").map(|usual| context.config.join(usual)).unwrap_or_default(),
+            || context.config.join(usual),
             |value| config_path(&context.home, &context.home, &value),
         );
         if let Some(content) = read_bounded(&file) {
-            files.push((context.home.join(usual), content));
+            files.push((context.home.join(".config").join(usual), content));
         }
     }
     part.files = files.into_iter().map(|(path, content)| File::new(path, content, MODE)).collect();

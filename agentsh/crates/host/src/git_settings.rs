@@ -43,9 +43,9 @@ const VARIABLES: &[(&str, &str)] = &[
 const LEFT_OUT: &[(&str, &str)] =
     &[("log", "showsignature"), ("merge", "verifysignatures"), ("user", "signingkey")];
 
-/// Settings of `core` that name a file, and the file of the home that git reads without them.
+/// Settings of `core` that name a file, and the file of the user's configuration that git reads without them.
 pub const NAMED_FILES: [(&str, &str); 2] =
-    [("attributesfile", ".config/git/attributes"), ("excludesfile", GIT_IGNORE)];
+    [("attributesfile", "git/attributes"), ("excludesfile", GIT_IGNORE)];
 
 /// Whether a setting names one of [`NAMED_FILES`]: which one.
 #[must_use]

@@ -309,8 +309,8 @@ pub const HOME_READ_ONLY: &[(&str, &str)] = paths! {
     ".config/pip/pip.conf": "sets where packages come from";
 };
 
-/// What git ignores in all repositories of a user; in the home.
-pub const GIT_IGNORE: &str = ".config/git/ignore";
+/// What git ignores in all repositories of a user; in the directory of configurations.
+pub const GIT_IGNORE: &str = "git/ignore";
 
 /// At the top of the project.
 pub const PROJECT_READ_ONLY: &[ProjectReadOnly] = project! {

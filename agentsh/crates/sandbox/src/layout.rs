@@ -368,7 +368,7 @@ impl Builder<'_> {
         let empty = listed.filter(is_empty);
         let names: Vec<String> =
             empty.filter_map(|(path, _)| Some(path.file_name()?.to_str()?.to_owned() + "\n")).collect();
-        let list = self.rules.home.join(builtin_paths::GIT_IGNORE);
+        let list = self.rules.home.join(".config").join(builtin_paths::GIT_IGNORE);
         if names.is_empty() {
             return;
         }
