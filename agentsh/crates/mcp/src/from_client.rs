@@ -25,7 +25,7 @@ use super::reply::{self, ErrorReply};
 const METHODS_WITHOUT_CONTENT: [&str; 5] =
     ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "subscriptions/listen"];
 
-/// Requests of one batch that get an answer of their own: each answer is longer than such a request.
+/// Requests of one batch that get the answer they wait for, each by its id: it is longer than such a request.
 const MAX_ANSWERED: usize = 1024;
 
 fn audit_block(reason: Reason) -> Verdict {
@@ -52,8 +52,8 @@ impl<R: Recorder> Connection<R> {
                 let fault = InvalidMessage::envelope(line, error);
                 let answer = fault.to_sender();
                 self.reject(client, Side::Client, fault).await;
-                // Each request of a batch waits for an answer with its own id.
-                let requests = tree.as_array().unwrap_or_default().iter().take(MAX_ANSWERED);
+                let members = tree.as_array().unwrap_or_default().iter();
+                let requests = members.filter(|one| one.member("method").is_some()).take(MAX_ANSWERED);
                 for id in requests.filter_map(|request| request.member("id")).map(Id::from_json) {
                     id.iter().for_each(|id| client.error(Some(id), &answer));
                 }

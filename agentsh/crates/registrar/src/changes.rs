@@ -141,7 +141,7 @@ pub fn register(
     if !keep {
         supersede_others(ledger, submission, who, times)?;
     }
-    compare_again(ledger, &submission.name)?;
+    compare_again(ledger, &submission.name, None)?;
     require_row(reads::record(ledger.db, &submission.name, &submission.hash)?)
 }
 
@@ -284,12 +284,13 @@ pub fn request(
         ],
     )?;
     ledger.note(who, times, "asked", (&submission.name, &submission.hash), &format!("approval {id}"))?;
-    compare_again(ledger, &submission.name)?;
+    compare_again(ledger, &submission.name, Some(id))?;
     require_row(reads::approval(ledger.db, id, &times.now)?)
 }
 
-/// Compares the requests that wait for a person with what is in force now, whatever their authors said of it.
-fn compare_again(ledger: &mut Ledger<'_>, name: &str) -> Result<(), DbError> {
+/// Compares the requests that wait for a person, or `only` this one, with what is in force now, whatever their authors said
+/// of it.
+fn compare_again(ledger: &mut Ledger<'_>, name: &str, only: Option<i64>) -> Result<(), DbError> {
     let current =
         "SELECT hash, interface FROM servers WHERE name = $1 AND status = 'current' ORDER BY id DESC LIMIT 1";
     let current = ledger.db.rows(current, &[Value::text(name)])?;
@@ -298,6 +299,9 @@ fn compare_again(ledger: &mut Ledger<'_>, name: &str) -> Result<(), DbError> {
     let waiting = "SELECT id, new_interface FROM approvals WHERE name = $1 AND status = 'pending'";
     for row in ledger.db.rows(waiting, &[Value::text(name)])? {
         let [id, wanted] = row.as_slice() else { continue };
+        if only.is_some_and(|only| only != id.as_int()) {
+            continue;
+        }
         let diff = difference(&before, &components(wanted.as_text()));
         ledger.db.change(
             "UPDATE approvals SET recorded_hash = COALESCE($1, recorded_hash), diff = $2 WHERE id = $3",
@@ -359,7 +363,7 @@ pub fn decide(
         if !remark.keep {
             supersede_others(ledger, &submission, who, times)?;
         }
-        compare_again(ledger, &submission.name)?;
+        compare_again(ledger, &submission.name, None)?;
     }
     Ok(row)
 }
@@ -385,7 +389,7 @@ pub fn revoke(
             &[Value::text(name), Value::text(hash)],
         )?;
         ledger.note(who, times, "revoked", (name, hash), &remark.reason)?;
-        compare_again(ledger, name)?;
+        compare_again(ledger, name, None)?;
         revoked.extend(reads::record(ledger.db, name, hash)?);
     }
     if revoked.is_empty() {
