@@ -9,6 +9,7 @@ use super::fleet::Fleet;
 use super::sessions::{self, SessionsArgs};
 use super::ui;
 use agentsh_authoring::CommandContext;
+use agentsh_base::types::SessionId;
 use agentsh_store::verify::SessionState;
 use agentsh_store::{Reader, StoreError, Summary, running};
 use agentsh_terminal::output::{Context, Failure, OK, json};
@@ -16,9 +17,9 @@ use agentsh_terminal::style;
 
 #[derive(Clone, Debug, Args)]
 pub struct ReportArgs {
-    /// A session id, the beginning of one, or `latest`; `list` lists them
-    #[arg(default_value = "latest")]
-    pub session: String,
+    /// A session id, the beginning of one, or `latest`; `list` lists them [default: the newest of this project, else
+    /// `latest`]
+    pub session: Option<String>,
     /// How to print it
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -66,7 +67,7 @@ pub async fn run(
     if args.fleet.is_some() {
         return of_fleet(&args, context, out, err).await;
     }
-    if args.session == "list" {
+    if args.session.as_deref() == Some("list") {
         let json = args.json || args.format == Format::Json;
         return sessions::list(&SessionsArgs { limit: args.limit, json }, context, out, err).await;
     }
@@ -75,7 +76,10 @@ pub async fn run(
 
 async fn report(args: &ReportArgs, context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
     let mut reader = Reader::open(&context.state_dir).await?.ok_or(StoreError::NoSession)?;
-    let session = reader.session(&args.session).await?;
+    let session = match &args.session {
+        Some(which) => reader.session(which).await?,
+        None => newest_here(&mut reader).await?,
+    };
     let summary = reader.summary(session).await?;
     let checked = reader.verify().await?;
     let id = session.to_string();
@@ -83,6 +87,15 @@ async fn report(args: &ReportArgs, context: &Context, out: &mut dyn Write) -> Re
     let state = found.map_or(SessionState::Broken, |check| check.state);
     let report = Report { summary, chain: Chain { state, problems: checked.problem_count } };
     print(args, &mut reader, &report, context, out).await
+}
+
+async fn newest_here(reader: &mut Reader) -> Result<SessionId, StoreError> {
+    if let Ok(directory) = std::env::current_dir()
+        && let Some(session) = reader.newest_session_in(&directory).await?
+    {
+        return Ok(session);
+    }
+    reader.session("latest").await
 }
 
 /// A session of another host, out of what the server has of it.
@@ -93,7 +106,8 @@ async fn of_fleet(
     err: &mut dyn Write,
 ) -> Result<u8, Failure> {
     let url = args.fleet.as_deref().unwrap_or_default();
-    let mut copied = Fleet::at(url, None, context)?.copy_session(&args.session).await?;
+    let mut copied =
+        Fleet::at(url, None, context)?.copy_session(args.session.as_deref().unwrap_or("latest")).await?;
     writeln!(err, "host {}", agentsh_store::escape::line(&copied.host))?;
     if copied.forgotten > 0 {
         writeln!(err, "the server has forgotten its first {} events", copied.forgotten)?;
@@ -164,7 +178,7 @@ mod tests {
     async fn ask(state_dir: &Path, session: &str, format: Format) -> (u8, String) {
         let context = Context { state_dir: state_dir.to_owned(), now: START.parse().unwrap(), width: None };
         let args = ReportArgs {
-            session: session.to_owned(),
+            session: Some(session.to_owned()),
             format,
             fleet: None,
             json: false,

@@ -60,6 +60,20 @@ impl Reader {
         }
     }
 
+    /// The session that started last in `directory`, or in the nearest one above it in which one did.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn newest_session_in(&mut self, directory: &Path) -> Result<Option<SessionId>, StoreError> {
+        let mut query = Query::new("SELECT session FROM events WHERE seq = 1 AND json_valid(body)");
+        query.push(" AND json_extract(body, '$.project') IN (SELECT value FROM json_each(");
+        let above: Vec<String> = directory.ancestors().map(|path| path.display().to_string()).collect();
+        let above = serde_json::to_string(&above).unwrap_or_default();
+        query.bind(above).push(")) ORDER BY length(json_extract(body, '$.project')) DESC, id DESC LIMIT 1");
+        let newest = self.texts(query).await?;
+        Ok(newest.first().and_then(|session| session.parse().ok()).map(SessionId))
+    }
+
     /// The newest `filter.limit` events that match, oldest first.
     ///
     /// # Errors
@@ -183,6 +197,14 @@ mod tests {
         assert!(matches!(reader.session("0198").await, Err(StoreError::AmbiguousSession(_))));
         for unknown in ["zz", "%", "0198'--"] {
             assert!(matches!(reader.session(unknown).await, Err(StoreError::UnknownSession(_))), "{unknown}");
+        }
+        for (directory, found) in [
+            ("/project", Some(session(0x12))),
+            ("/project/deep/er", Some(session(0x12))),
+            ("/projects", None),
+            ("/", None),
+        ] {
+            assert_eq!(reader.newest_session_in(Path::new(directory)).await.unwrap(), found, "{directory}");
         }
     }
 
