@@ -11,6 +11,7 @@
 //! Each answers with a [`Scan`]: a scored verdict, findings with their places, secrets with theirs, and the strings
 //! as they should be forwarded ([`rewritten_json`] puts them into the message). What is pinned or forwarded is never a view.
 
+mod clean;
 mod document;
 mod finding;
 mod html;
@@ -24,12 +25,12 @@ mod secrets;
 mod share_links;
 mod written_content;
 
+pub use clean::sanitised;
 pub use document::rewritten_json;
 pub use finding::redacted_context;
 pub use finding::{Action, Category, Finding, Redaction, Removal, Rewrite, Scan, Severity};
 pub use rewrites::{Changes, Tagged, forward, moves_cursor, without_control};
-pub use rules::{ALARM_POINTS, Channel, PatternError, Patterns, WINDOW};
+pub use rules::{ALARM_POINTS, Channel, Patterns, WINDOW};
 pub use scan::{
-    definition_text, sanitised, scan_definition, scan_instructions, scan_outbound, scan_result, scan_secrets,
-    scan_text,
+    definition_text, scan_definition, scan_instructions, scan_outbound, scan_result, scan_secrets, scan_text,
 };

@@ -7,13 +7,14 @@ use std::ops::Range;
 
 use agentsh_base::json::{Json, escape_text, unescape};
 use agentsh_guard::Rewrite;
-use agentsh_secrets::certain::find_in_views;
+use agentsh_secrets::certain::Secret;
 use agentsh_secrets::views::ansi;
 
+use crate::clean::Clean;
 use crate::document::escape;
 use crate::finding::Scan;
 use crate::rules::Channel;
-use crate::scan::{is_blob_at, is_identifier_at, sanitised};
+use crate::scan::{is_blob_at, is_identifier_at};
 
 /// A range, and the text that replaces it.
 pub type Tagged = (Range<usize>, String);
@@ -108,25 +109,22 @@ impl Walk<'_> {
         }
         let stands = |places: &BTreeSet<&str>| places.contains(self.pointer.as_str());
         let clean = if stands(&self.places.hidden) {
-            Some(sanitised(text).0)
+            Some(Clean::of(text))
         } else if self.changes.control && stands(&self.places.control) && moves_cursor(text) {
-            Some(ansi::strip(text).0)
+            Some(Clean::without_control(text))
         } else {
             None
         };
         let tag = |kind: &str| format!("[REDACTED {kind}]");
-        let mut places: Vec<Tagged> = match &clean {
-            // Places of secrets have moved.
-            Some(clean) => find_in_views(clean)
-                .into_iter()
-                .filter(|secret| (self.changes.redacts)(secret.kind))
-                .map(|secret| (secret.place, tag(secret.kind)))
-                .collect(),
-            None => {
-                let known = self.places.secrets.get(self.pointer.as_str());
-                known.into_iter().flatten().map(|(place, kind)| (place.clone(), tag(kind))).collect()
-            }
+        let known = self.places.secrets.get(self.pointer.as_str()).into_iter().flatten();
+        let known = known.map(|(place, kind)| (*kind, place.clone()));
+        let secrets = match &clean {
+            Some(clean) => clean.secrets(known),
+            None => known.map(|(kind, place)| Secret::without_label(kind, place)).collect(),
         };
+        let secrets = secrets.into_iter().filter(|secret| (self.changes.redacts)(secret.kind));
+        let mut places: Vec<Tagged> = secrets.map(|secret| (secret.place, tag(secret.kind))).collect();
+        let clean = clean.map(Clean::into_text);
         let shown = clean.as_deref().unwrap_or(text);
         places.extend((self.changes.also)(shown));
         match places.is_empty() {
@@ -285,8 +283,8 @@ mod tests {
 
         #[test]
         fn cleaning_a_result_is_idempotent(text in any_text()) {
-            let once = sanitised(&text).0.into_owned();
-            prop_assert_eq!(sanitised(&once).0, once.as_str());
+            let once = Clean::of(&text).into_text().into_owned();
+            prop_assert_eq!(Clean::of(&once).into_text(), once.as_str());
         }
     }
 }

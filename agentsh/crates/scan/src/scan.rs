@@ -1,16 +1,15 @@
 //! The scans: from the strings of a message to signs and one result.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use agentsh_base::json::Json;
 use agentsh_secrets::certain::{self, Secret, add_view, find_in_views};
-use agentsh_secrets::views::{self, ansi, invisible};
+use agentsh_secrets::views::{self, invisible};
 
+use crate::clean::Clean;
 use crate::document::{Document, Part, strings, strings_but};
-use crate::finding::{Action, Category, Finding, Redaction, Removal, Rewrite, Scan, Severity, context};
-use crate::html::{self, Hidden};
+use crate::finding::{Action, Category, Finding, Redaction, Rewrite, Scan, Severity, context};
 use crate::rules::{Channel, Patterns};
 use crate::score::{self, Own, Rule, Sign};
 use crate::secrets;
@@ -36,8 +35,6 @@ const MIN_OF_KEY: usize = 8;
 const PRIVATE_KEY: u32 = 35;
 const SHARE_LINK: u32 = 40;
 const OUT_OF_SIGHT: u32 = 20;
-/// Points from which a hidden text is an order.
-const ORDER: u32 = 20;
 /// White space after which people do not look.
 const BLANK: usize = 120;
 
@@ -136,52 +133,6 @@ pub fn scan_instructions(text: &str) -> Scan {
         end: place.end,
     }));
     scan
-}
-
-/// The text without terminal control and hidden HTML, and what was removed.
-#[must_use]
-pub fn sanitised(text: &str) -> (Cow<'_, str>, Vec<Removal>) {
-    let clean = Clean::of(text);
-    let mut removals = Vec::new();
-    if clean.control > 0 {
-        removals.push(Removal { kind: "ansi", pointer: String::new(), bytes: clean.control });
-    }
-    removals.extend(clean.hidden.iter().map(|hidden| Removal {
-        kind: hidden.kind,
-        pointer: String::new(),
-        bytes: hidden.place.len(),
-    }));
-    (clean.into_text(), removals)
-}
-
-/// A text without terminal control and hidden HTML.
-struct Clean<'a> {
-    /// Without terminal control; places of `hidden` refer to it.
-    visible: Cow<'a, str>,
-    control: usize,
-    hidden: Vec<Hidden>,
-    /// The remaining text, if shorter than `visible`.
-    rest: Option<String>,
-}
-
-impl<'a> Clean<'a> {
-    fn of(text: &'a str) -> Self {
-        let (visible, control) = ansi::strip(text);
-        let (rest, hidden) = html::strip(&visible, &gives_orders);
-        let rest = (!hidden.is_empty()).then(|| rest.into_owned());
-        Self { visible, control, hidden, rest }
-    }
-
-    fn into_text(self) -> Cow<'a, str> {
-        self.rest.map_or(self.visible, Cow::Owned)
-    }
-}
-
-fn gives_orders(text: &str) -> bool {
-    let mut signs = score::signs(text, Channel::Output);
-    // Only written rules remove text.
-    signs.retain(|sign| sign.rule != Rule::Own(Own::Roles));
-    score::judge(text, &mut signs, Channel::Output).score >= ORDER
 }
 
 fn is_blob(part: &Part<'_>) -> bool {
@@ -310,9 +261,9 @@ fn forwarded(
     if part.is_name || is_identifier(part, channel) {
         return None;
     }
-    if let Some(clean) = clean.filter(|clean| clean.control > 0 || !clean.hidden.is_empty()) {
-        let text = clean.into_text();
-        return Some(secrets::redacted(&text, &find_in_views(&text)));
+    if let Some(clean) = clean.filter(Clean::is_changed) {
+        let secrets = clean.secrets(secrets.iter().map(|secret| (secret.kind, secret.place.clone())));
+        return Some(secrets::redacted(&clean.into_text(), &secrets));
     }
     (!secrets.is_empty()).then(|| secrets::redacted(&part.text, secrets))
 }
@@ -385,26 +336,13 @@ fn out_of_sight(text: &str) -> Option<Range<usize>> {
 
 /// A hidden order weighs more than a visible one.
 fn hidden_orders(part: &Part<'_>, start: usize, clean: &Clean<'_>, signs: &mut Vec<Sign>, scan: &mut Scan) {
-    if clean.control > 0 {
-        let removal = Removal { kind: "ansi", pointer: part.pointer.clone(), bytes: clean.control };
-        scan.removals.push(removal);
-    }
-    for hidden in &clean.hidden {
-        let piece = clean.visible.get(hidden.place.clone()).unwrap_or_default();
-        if gives_orders(piece) {
-            // Terminal control has moved its places.
-            let place = if clean.control == 0 { hidden.place.clone() } else { 0..part.text.len() };
-            let place = start + place.start..start + place.end;
-            signs.push(Sign {
-                rule: Rule::Own(Own::HiddenHtml),
-                place,
-                weight: HIDDEN_ORDER,
-                is_plain: false,
-            });
-        }
-        let removal = Removal { kind: hidden.kind, pointer: part.pointer.clone(), bytes: hidden.place.len() };
-        scan.removals.push(removal);
-    }
+    signs.extend(clean.orders().map(|place| Sign {
+        rule: Rule::Own(Own::HiddenHtml),
+        place: start + place.start..start + place.end,
+        weight: HIDDEN_ORDER,
+        is_plain: false,
+    }));
+    scan.removals.extend(clean.removals(&part.pointer));
 }
 
 /// Scans the seam of two text blocks.

@@ -4,9 +4,9 @@
 mod style;
 mod tag;
 
-use std::borrow::Cow;
 use std::ops::Range;
 
+use agentsh_secrets::views::{Builder, View};
 use tag::Tag;
 
 /// Hidden content.
@@ -26,26 +26,26 @@ const RAW: [&str; 4] = ["script", "style", "textarea", "xmp"];
 const OFTEN_INVISIBLE: [&str; 9] =
     ["script", "style", "desc", "metadata", "annotation", "title", "datalist", "noembed", "noframes"];
 
-/// The text without hidden content. `orders`: whether a text gives orders to a model.
+/// The text without hidden content, unless it has none. `orders`: whether a text gives orders to a model.
 #[must_use]
-pub fn strip<'a>(text: &'a str, orders: &dyn Fn(&str) -> bool) -> (Cow<'a, str>, Vec<Hidden>) {
-    let mut walk = Walk { text, orders, out: String::new(), kept: 0, hidden: Vec::new(), rules: Vec::new() };
+pub fn strip(text: &str, orders: &dyn Fn(&str) -> bool) -> (Option<View>, Vec<Hidden>) {
     if memchr::memchr(b'<', text.as_bytes()).is_none() {
-        return (text.into(), Vec::new());
+        return (None, Vec::new());
     }
-    walk.rules = style::hidden_selectors(text);
+    let rules = style::hidden_selectors(text);
+    let mut walk = Walk { text, orders, out: Builder::default(), kept: 0, hidden: Vec::new(), rules };
     walk.run();
     if walk.hidden.is_empty() {
-        return (text.into(), Vec::new());
+        return (None, Vec::new());
     }
-    walk.out.push_str(&text[walk.kept..]);
-    (walk.out.into(), walk.hidden)
+    walk.out.copy(&text[walk.kept..], walk.kept);
+    (Some(walk.out.finish(text.len())), walk.hidden)
 }
 
 struct Walk<'a, 'o> {
     text: &'a str,
     orders: &'o dyn Fn(&str) -> bool,
-    out: String,
+    out: Builder,
     /// Copied up to here.
     kept: usize,
     hidden: Vec<Hidden>,
@@ -121,13 +121,11 @@ impl Walk<'_, '_> {
         if place.start < self.kept {
             return;
         }
-        self.out.push_str(&self.text[self.kept..place.start]);
+        self.out.copy(&self.text[self.kept..place.start], self.kept);
         // Joining the rest must not create a tag or comment.
         for opening in ["<", "</", "<!", "<!-"] {
-            if self.out.ends_with(opening) {
-                self.out.truncate(self.out.len() - opening.len());
-                self.out.push_str("&lt;");
-                self.out.push_str(&opening[1..]);
+            if self.out.text().ends_with(opening) {
+                self.out.replace_tail(opening.len(), &opening.replace('<', "&lt;"));
             }
         }
         self.kept = place.end;
@@ -220,8 +218,8 @@ mod tests {
 
     fn stripped(text: &str) -> String {
         let orders = |text: &str| text.contains("ignore");
-        let once = strip(text, &orders).0.into_owned();
-        assert_eq!(strip(&once, &orders).0, once, "stripped twice");
+        let once = strip(text, &orders).0.map_or(text.to_owned(), |view| view.text);
+        assert_eq!(strip(&once, &orders).0, None, "stripped twice: {once}");
         once
     }
 

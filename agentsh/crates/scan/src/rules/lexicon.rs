@@ -5,7 +5,6 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
 use agentsh_base::ascii;
-use agentsh_secrets::views;
 
 /// Maximum non-alphanumeric bytes for a space in a phrase.
 const BETWEEN: usize = 4;
@@ -124,17 +123,10 @@ static WORD: [u8; 256] = {
 };
 
 impl Lexicon {
-    /// Adds a concept's phrases; returns its number.
+    /// Adds a concept's phrases, folded and in lower case; returns its number.
     pub fn add(&mut self, name: &str, phrases: &[String]) -> u16 {
         let concept = self.concept(name);
-        for phrase in phrases {
-            let small = phrase.to_lowercase();
-            if small.is_ascii() {
-                self.phrase(concept, &small);
-            } else {
-                self.phrase(concept, &views::folded_view(&small).text.to_lowercase());
-            }
-        }
+        phrases.iter().for_each(|phrase| self.phrase(concept, phrase));
         concept
     }
 

@@ -14,21 +14,10 @@ pub use lexicon::Lexicon;
 use matcher::State;
 pub use matcher::{Match, Matcher};
 pub use pairs::{ALARM_POINTS, Pairs, Reader, WINDOW};
-pub use raw::{PatternError, Rule};
+pub use raw::Rule;
+use raw::{Compiled, PatternError};
 
 use crate::finding::Category;
-
-const FILES: [&str; 9] = [
-    include_str!("../../patterns/concepts.yaml"),
-    include_str!("../../patterns/roles.yaml"),
-    include_str!("../../patterns/instructions.yaml"),
-    include_str!("../../patterns/concealment.yaml"),
-    include_str!("../../patterns/credentials.yaml"),
-    include_str!("../../patterns/exfiltration.yaml"),
-    include_str!("../../patterns/tools.yaml"),
-    include_str!("../../patterns/recommendations.yaml"),
-    include_str!("../../patterns/commands.yaml"),
-];
 
 /// Where a text is: the same words weigh differently in a description, which models obey, in a result, and in
 /// arguments.
@@ -40,7 +29,7 @@ pub enum Channel {
 }
 
 /// Compiled rules.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Patterns {
     pub rules: Vec<Rule>,
     pub lexicon: Lexicon,
@@ -51,10 +40,7 @@ pub struct Patterns {
 }
 
 impl Patterns {
-    /// # Errors
-    /// An invalid file, or a rule with an unknown concept.
-    pub fn read(files: &[&str]) -> Result<Self, PatternError> {
-        let (concepts, rules) = raw::read(files)?;
+    fn new(Compiled { concepts, rules }: Compiled) -> Result<Self, PatternError> {
         let mut lexicon = Lexicon::default();
         for (name, phrases) in &concepts {
             lexicon.add(name, phrases);
@@ -69,13 +55,8 @@ impl Patterns {
     pub fn builtin() -> &'static Self {
         static BUILTIN: OnceLock<Patterns> = OnceLock::new();
         BUILTIN.get_or_init(|| {
-            Self::read(&FILES).unwrap_or_else(|_| Self {
-                rules: Vec::new(),
-                lexicon: Lexicon::default(),
-                matcher: Matcher::default(),
-                pairs: Pairs::default(),
-                spare: Mutex::default(),
-            })
+            let compiled = serde_json::from_str(include_str!("../../patterns.json"));
+            compiled.map_err(PatternError::from).and_then(Self::new).unwrap_or_default()
         })
     }
 
@@ -135,6 +116,7 @@ impl Patterns {
 
 #[cfg(test)]
 mod tests {
+    use super::raw::written;
     use super::*;
     use agentsh_secrets::views;
 
@@ -146,7 +128,7 @@ mod tests {
 
     #[test]
     fn rule_examples_are_classified_correctly() {
-        let patterns = Patterns::read(&FILES).unwrap_or_else(|error| panic!("{error}"));
+        let patterns = Patterns::new(written::read()).unwrap_or_else(|error| panic!("{error}"));
         assert!(patterns.rules.len() > 40, "{}", patterns.rules.len());
         let mut wrong = Vec::new();
         for rule in &patterns.rules {
@@ -173,13 +155,18 @@ mod tests {
     }
 
     #[test]
-    fn malformed_rule_files_are_refused() {
-        for text in [
-            "rules: [{id: x}]",
-            "rules:\n  - {id: x, why: w, category: custom, severity: low, sequence: [nowhere], yes: [a], no: [b]}",
-            "concepts: {a: [1, 2",
-        ] {
-            assert!(Patterns::read(&[text]).is_err(), "{text}");
+    fn built_in_rules_are_the_written_ones() {
+        let written = written::read();
+        let ids: std::collections::BTreeSet<&str> =
+            written.rules.iter().map(|rule| rule.id.as_str()).collect();
+        assert_eq!(ids.len(), written.rules.len(), "two rules have one id");
+        let written = serde_json::to_string(&written).unwrap_or_default() + "\n";
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/patterns.json");
+        if std::env::var_os("AGENTSH_WRITE_SNAPSHOTS").is_some() {
+            std::fs::write(file, &written).unwrap_or_else(|error| panic!("{error}"));
         }
+        let built_in = std::fs::read_to_string(file).unwrap_or_default();
+        assert!(built_in == written, "run this test with AGENTSH_WRITE_SNAPSHOTS=1");
+        assert!(!Patterns::builtin().rules.is_empty());
     }
 }

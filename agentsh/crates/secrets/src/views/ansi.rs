@@ -2,17 +2,41 @@
 
 use std::borrow::Cow;
 
+use super::view::{Builder, View};
+
 /// The text without control characters and sequences except tab, line feed and carriage return; and the removed bytes.
 /// Idempotent.
 #[must_use]
 pub fn strip(text: &str) -> (Cow<'_, str>, usize) {
-    if !has_control(text) {
-        return (text.into(), 0);
+    match visible(text) {
+        None => (text.into(), 0),
+        Some(view) => {
+            let removed = text.len() - view.text.len();
+            (view.text.into(), removed)
+        }
     }
-    let mut kept = String::with_capacity(text.len());
-    for_each_visible(text, false, &mut |piece, _| kept.push_str(piece));
-    let removed = text.len() - kept.len();
-    (kept.into(), removed)
+}
+
+/// As [`strip`], with places; `None` if there is nothing to remove.
+#[must_use]
+pub fn visible(text: &str) -> Option<View> {
+    has_control(text).then(|| {
+        let mut kept = Builder::with_capacity(text.len());
+        for_each_visible(text, false, &mut |piece, at| kept.copy(piece, at));
+        kept.finish(text.len())
+    })
+}
+
+/// Whether a removed piece has a control string, whose text a model may read.
+#[must_use]
+pub fn has_string(removed: &str) -> bool {
+    let begins = |rest: &[u8]| match rest {
+        [0x1b, next, ..] => matches!(next, b']' | b'P' | b'X' | b'^' | b'_'),
+        [0xc2, next, ..] => matches!(next, 0x90 | 0x98 | 0x9d..=0x9f),
+        _ => false,
+    };
+    let bytes = removed.as_bytes();
+    memchr::memchr2_iter(0x1b, 0xc2, bytes).any(|at| begins(&bytes[at..]))
 }
 
 #[must_use]
@@ -65,6 +89,8 @@ fn escape(text: &str, at: usize, strings: bool, terminators: &mut Terminators) -
         Some(b']' | b'P' | b'X' | b'^' | b'_') => {
             terminators.end_after(text, at + 2).map_or(text.len(), |end| end) - at
         }
+        // `&` and `%` may begin an escape of another kind.
+        Some(0x20..=0x2f) if strings => 1,
         Some(0x20..=0x2f) => {
             let between = rest.iter().take(8).take_while(|byte| (0x20..=0x2f).contains(*byte)).count();
             1 + between + usize::from(rest.get(between).is_some_and(|byte| (0x30..=0x7e).contains(byte)))

@@ -63,6 +63,10 @@ fn expand(character: char, mut each: impl FnMut(char)) {
         }
         return;
     }
+    // Ideographs are only themselves, but two before these, which look like T and Y.
+    if matches!(character, '\u{3400}'..='\u{4dbf}' | '\u{4e2c}'..='\u{9fff}') {
+        return each(character);
+    }
     step(character, 2, &mut each);
 }
 
@@ -230,6 +234,15 @@ mod tests {
             ("ｒѐɑԁ", "read"),
         ] {
             assert_eq!(folded(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn ideographs_fold_to_themselves() {
+        for character in ('\u{3400}'..='\u{4dbf}').chain('\u{4e2c}'..='\u{9fff}') {
+            let mut slowly = String::new();
+            step(character, 2, &mut |part| slowly.push(part));
+            assert_eq!(slowly, character.to_string());
         }
     }
 

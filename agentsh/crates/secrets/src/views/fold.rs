@@ -8,12 +8,26 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::ansi;
 use super::characters::{Folding, folding};
-use super::invisible::is_invisible;
+use super::invisible::{invisible, is_invisible};
 use super::view::{Builder, View};
 
 pub(super) fn view(text: &str) -> View {
     let mut builder = Builder::with_capacity(text.len());
     ansi::for_each_visible(text, true, &mut |piece, at| fold_piece(piece, at, &mut builder));
+    builder.finish(text.len())
+}
+
+/// The text without terminal control and invisible characters.
+pub(super) fn visible(text: &str) -> View {
+    let mut builder = Builder::with_capacity(text.len());
+    ansi::for_each_visible(text, true, &mut |piece, at| {
+        let mut start = 0;
+        for (place, character) in invisible(piece) {
+            builder.copy(&piece[start..place], at + start);
+            start = place + character.len_utf8();
+        }
+        builder.copy(&piece[start..], at + start);
+    });
     builder.finish(text.len())
 }
 

@@ -41,56 +41,127 @@ pub fn visit(text: &str, look: &mut dyn FnMut(&View, bool)) {
     while start < text.len() {
         let end = text.floor_char_boundary((start + PIECE).min(text.len()));
         let from = text.ceil_char_boundary(start.saturating_sub(OVERLAP));
-        let mut left = (end - from).saturating_mul(GROWTH).max(LEAST);
-        walk(&text[from..end], from, None, (0, false), &mut left, look);
+        let left = (end - from).saturating_mul(GROWTH).max(LEAST);
+        Visit { left, look }.walk(&text[from..end], Reading { from, ..Reading::default() });
         start = end;
     }
 }
 
-/// The views of a text, which is `parent`, or begins at byte `from` of the original. `depth`: views around it, and whether
-/// one of them is disguised.
-fn walk(
-    text: &str,
+/// What a text is read for: it begins at byte `from` of the original, or is the view `parent`.
+#[derive(Clone, Copy, Default)]
+struct Reading<'v> {
     from: usize,
-    parent: Option<&View>,
-    (depth, inside): (usize, bool),
-    left: &mut usize,
-    look: &mut dyn FnMut(&View, bool),
-) {
-    let survey = Prescan::of(text);
-    let mut views = Vec::new();
-    let near = |view: View, disguised, again| {
-        view.near_changes(CONTEXT_BYTES).into_iter().map(move |view| (view, disguised, again))
-    };
-    if survey.needs_folding() {
-        views.extend(near(fold::view(text), false, false));
-    }
-    if survey.invisible {
-        views.extend(invisible::smuggled_texts(text).into_iter().map(|view| (view, true, true)));
-    }
-    if survey.escapes {
-        views.extend(decode::escapes(text).into_iter().flat_map(|view| near(view, false, true)));
-    }
-    if survey.runs {
-        views.extend(decode::runs(text).into_iter().map(|view| (view, true, true)));
-    }
-    if survey.lists {
-        views.extend(decode::lists(text).into_iter().map(|view| (view, true, true)));
-    }
-    views.extend(obfuscation::views(text, &survey).into_iter().map(|view| (view, true, false)));
-    for (mut view, disguised, again) in views {
-        match parent {
+    parent: Option<&'v View>,
+    /// Views around it, and whether one of them is disguised.
+    depth: usize,
+    is_disguised: bool,
+    /// Whether its characters are folded in a view already.
+    is_folded: bool,
+}
+
+impl Reading<'_> {
+    /// As a view of the original.
+    fn rebased(&self, mut view: View) -> View {
+        match self.parent {
             Some(parent) => view.rebase(parent),
-            None => view.shift(from),
+            None => view.shift(self.from),
         }
-        // A character reference of a quotation mark is no disguise, nor is the mark; an escape within an escape is.
-        let is_disguised = disguised || inside || again && depth > 0;
-        if again && depth + 1 < DEPTH && *left > 0 {
-            *left = left.saturating_sub(view.text.len());
-            walk(&view.text, 0, Some(&view), (depth + 1, is_disguised), left, look);
-        }
-        look(&view, is_disguised);
+        view
     }
+
+    /// Whether a view differs from those of the original: its parent changed what it is made from.
+    fn is_new(&self, view: &View) -> bool {
+        self.parent.is_none_or(|parent| !self.is_folded || parent.is_changed(view.whole()))
+    }
+}
+
+struct Visit<'l> {
+    /// Bytes of nested views that may still be made.
+    left: usize,
+    look: &'l mut dyn FnMut(&View, bool),
+}
+
+impl Visit<'_> {
+    /// The views of a text. What shows nothing is left out first, then escapes are resolved, then look-alikes folded: a model
+    /// reads all of it at once.
+    fn walk(&mut self, text: &str, reading: Reading<'_>) {
+        let survey = Prescan::of(text);
+        if !survey.control && !survey.invisible {
+            return self.walk_visible(text, None, &survey, &reading);
+        }
+        if survey.invisible {
+            self.look_at_encoded(invisible::smuggled_texts(text), &reading);
+        }
+        let visible = fold::visible(text);
+        self.walk_visible(&visible.text, Some(&visible), &Prescan::of(&visible.text), &reading);
+    }
+
+    /// The views of what is left of a text: of all of it, or of its view `visible`.
+    fn walk_visible(&mut self, text: &str, visible: Option<&View>, survey: &Prescan, reading: &Reading<'_>) {
+        let of_text = |mut view: View| {
+            visible.iter().for_each(|visible| view.rebase(visible));
+            view
+        };
+        let decoded = if survey.escapes { decode::escapes(text) } else { None };
+        if let Some(decoded) = decoded {
+            // A character reference of a quotation mark is no disguise, nor is the mark; an escape within an escape is.
+            let is_disguised = reading.is_disguised || reading.depth > 0;
+            let folded = needs_folding(&decoded.text).then(|| {
+                let mut view = fold::view(&decoded.text);
+                view.rebase(&decoded);
+                of_text(view)
+            });
+            let parts = of_text(decoded).near_changes(CONTEXT_BYTES);
+            let parts: Vec<View> = parts.into_iter().map(|part| reading.rebased(part)).collect();
+            match folded {
+                Some(view) => self.look_near_changes(view, reading, is_disguised),
+                None => parts.iter().for_each(|part| (self.look)(part, is_disguised)),
+            }
+            parts.iter().for_each(|part| self.walk_view(part, is_disguised, true, reading.depth));
+        } else if !reading.is_folded && (survey.non_ascii || visible.is_some()) {
+            let view = if survey.non_ascii { of_text(fold::view(text)) } else { of_text(View::of(text)) };
+            self.look_near_changes(view, reading, reading.is_disguised);
+        }
+        let mut encoded = Vec::new();
+        if survey.runs {
+            encoded.extend(decode::runs(text));
+        }
+        if survey.lists {
+            encoded.extend(decode::lists(text));
+        }
+        self.look_at_encoded(encoded.into_iter().map(of_text), reading);
+        let obfuscated = obfuscation::views(text, survey).into_iter().map(of_text);
+        for view in obfuscated.filter(|view| reading.is_new(view)) {
+            (self.look)(&reading.rebased(view), true);
+        }
+    }
+
+    fn look_at_encoded(&mut self, views: impl IntoIterator<Item = View>, reading: &Reading<'_>) {
+        for view in views.into_iter().filter(|view| reading.is_new(view)) {
+            let view = reading.rebased(view);
+            self.walk_view(&view, true, false, reading.depth);
+            (self.look)(&view, true);
+        }
+    }
+
+    fn look_near_changes(&mut self, view: View, reading: &Reading<'_>, is_disguised: bool) {
+        for part in view.near_changes(CONTEXT_BYTES) {
+            (self.look)(&reading.rebased(part), is_disguised);
+        }
+    }
+
+    /// The views of a view at `depth`.
+    fn walk_view(&mut self, view: &View, is_disguised: bool, is_folded: bool, depth: usize) {
+        if depth + 1 < DEPTH && self.left > 0 {
+            self.left = self.left.saturating_sub(view.text.len());
+            let parent = Some(view);
+            self.walk(&view.text, Reading { from: 0, parent, depth: depth + 1, is_disguised, is_folded });
+        }
+    }
+}
+
+fn needs_folding(text: &str) -> bool {
+    !text.is_ascii() || ansi::has_control(text)
 }
 
 #[cfg(test)]

@@ -127,11 +127,6 @@ impl Prescan {
         }
         survey
     }
-
-    #[must_use]
-    pub fn needs_folding(&self) -> bool {
-        self.non_ascii || self.control
-    }
 }
 
 /// A named reference inside a word or address.

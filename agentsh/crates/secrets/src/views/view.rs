@@ -21,6 +21,12 @@ pub struct Builder {
 }
 
 impl View {
+    /// The text itself.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        Self::standing_for(text.to_owned(), 0..text.len())
+    }
+
     /// The whole text represents `place` of the original.
     #[must_use]
     pub fn standing_for(text: String, place: Range<usize>) -> Self {
@@ -50,6 +56,24 @@ impl View {
         after.checked_sub(1).map_or(0, |last| (self.marks[last].1 + at - self.marks[last].0).min(limit))
     }
 
+    /// Where the view has what stands at byte `at` of the original, or what follows if that was left out.
+    #[must_use]
+    pub fn position_of(&self, at: usize) -> usize {
+        let after = self.marks.partition_point(|mark| mark.1 <= at);
+        let limit = self.marks.get(after).map_or(self.text.len(), |mark| mark.0);
+        after.checked_sub(1).map_or(0, |last| (self.marks[last].0 + at - self.marks[last].1).min(limit))
+    }
+
+    /// Where the view changes, and what it leaves out of the original there.
+    pub fn gaps(&self) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
+        let mut before = (0, 0);
+        self.marks.iter().copied().chain([(self.text.len(), self.end)]).map(move |mark| {
+            let end = before.1 + mark.0 - before.0;
+            before = mark;
+            (mark.0, end.min(mark.1)..mark.1)
+        })
+    }
+
     /// The original begins at byte `offset` of a longer one.
     pub(super) fn shift(&mut self, offset: usize) {
         self.marks.iter_mut().for_each(|mark| mark.1 += offset);
@@ -57,14 +81,16 @@ impl View {
     }
 
     /// A view of the same length as its original, changed at these places.
-    pub(super) fn changed_at(self, places: &[usize]) -> Self {
+    #[must_use]
+    pub fn changed_at(self, places: &[usize]) -> Self {
         let marks = std::iter::once(0).chain(places.iter().copied()).map(|at| (at, at)).collect();
         Self { marks, ..self }
     }
 
     /// The parts near changes, as whole words with `reach` bytes around them; the rest equals the original, which is
     /// scanned itself.
-    pub(super) fn near_changes(self, reach: usize) -> Vec<Self> {
+    #[must_use]
+    pub fn near_changes(self, reach: usize) -> Vec<Self> {
         let (bytes, is_white) = (self.text.as_bytes(), u8::is_ascii_whitespace);
         let changes = self.marks.strip_prefix(&[(0, 0)]).unwrap_or(&self.marks);
         let is_cut = self.original_position(self.text.len()) < self.end;
@@ -109,10 +135,31 @@ impl View {
 
     /// As if made from `parent`'s original.
     pub fn rebase(&mut self, parent: &View) {
-        for mark in &mut self.marks {
-            mark.1 = parent.original_position(mark.1);
+        let mut marks = Vec::with_capacity(self.marks.len() + parent.marks.len());
+        for (at, (start, inner)) in self.marks.iter().copied().enumerate() {
+            marks.push((start, parent.original_position(inner)));
+            // Where the parent's original is not continuous within this piece.
+            let end = self.marks.get(at + 1).map_or(self.text.len(), |next| next.0);
+            let limit = self.marks.get(at + 1).map_or(self.end, |next| next.1);
+            let first = parent.marks.partition_point(|mark| mark.0 <= inner);
+            let within = parent.marks[first..].iter().map(|mark| (start + mark.0 - inner, mark.0, mark.1));
+            let within = within.take_while(|(place, inner, _)| *place < end && *inner < limit);
+            marks.extend(within.map(|(place, _, outer)| (place, outer)));
         }
+        self.marks = marks;
         self.end = parent.original_range(self.end..self.end).end.max(parent.original_position(self.end));
+    }
+
+    /// The part of the original that it is made from.
+    #[must_use]
+    pub fn whole(&self) -> Range<usize> {
+        self.marks.first().map_or(0, |mark| mark.1)..self.end
+    }
+
+    /// Whether a place of it, or its edge, is not as in the original.
+    pub(super) fn is_changed(&self, place: Range<usize>) -> bool {
+        let first = self.marks.partition_point(|mark| mark.0 < place.start);
+        self.marks.get(first).is_some_and(|mark| mark.0 <= place.end)
     }
 }
 
@@ -150,6 +197,26 @@ impl Builder {
         self.view.marks.push((self.view.text.len(), at));
         self.view.text.push(character);
         self.next = None;
+    }
+
+    /// Puts a piece in place of the last `bytes` of the view.
+    pub fn replace_tail(&mut self, bytes: usize, piece: &str) {
+        let start = self.view.text.len() - bytes;
+        let at = self
+            .view
+            .marks
+            .iter()
+            .rfind(|mark| mark.0 <= start)
+            .map_or(start, |mark| mark.1 + start - mark.0);
+        self.view.marks.retain(|mark| mark.0 < start);
+        self.view.text.truncate(start);
+        self.put(piece, at);
+    }
+
+    /// What it has so far.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.view.text
     }
 
     /// `end`: end of the original, or of its read part.
