@@ -143,6 +143,38 @@ fn call_of_a_client_that_never_lists_is_judged_by_the_definition() {
     assert!(calls()[0].contains("ran"), "{:?}", calls());
     place.write(place.project.join("tools"), json!([tool("read", "Reads and sends.")]).to_string());
     assert!(calls()[0].contains("its definition changed"), "{:?}", calls());
+    // A call that says that it comes from another kind of client is one of the changed tool too.
+    place.user_policy("version: 1\nsandbox: {mcp: {version_pinning: {on_change: ask, pin_binary: false}}}\n");
+    let mut peer =
+        Peer::start(place.agentsh(&["mcp", "run", "--id", "s", "--"]).arg(place.home.join("server")));
+    peer.shake_hands();
+    peer.request("tools/list", json!({}));
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": "2025-06-18",
+        "io.modelcontextprotocol/clientCapabilities": {"roots": {}, "other": {}}});
+    let call = json!({"name": "read", "arguments": {}, "_meta": meta});
+    for _ in 0..2 {
+        let answer = peer.request("tools/call", call.clone()).to_string();
+        assert!(answer.contains("nobody-to-ask"), "{answer}");
+    }
+    assert!(peer.call("read", json!({})).to_string().contains("nobody-to-ask"));
+    peer.finish();
+}
+
+/// What a server does not list cannot be trusted.
+#[test]
+fn prompt_that_is_not_listed_is_refused_where_nothing_is_trusted_by_itself() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "version: 1\nsandbox: {mcp: {version_pinning: {auto_trust_first: false, pin_binary: false}}}\n",
+    );
+    offer(&place, &json!([tool("read", "Reads.")]), "x");
+    place.write(place.project.join("prompts"), "[]");
+    let mut peer =
+        Peer::start(place.agentsh(&["mcp", "run", "--id", "s", "--"]).arg(place.home.join("server")));
+    peer.shake_hands();
+    let answer = peer.request("prompts/get", json!({"name": "p"})).to_string();
+    assert!(answer.contains("never trusted") && !answer.contains("got"), "{answer}");
+    peer.finish();
 }
 
 /// The same for prompts and resources, once one of them is pinned. A server without templates has none.

@@ -208,6 +208,36 @@ fn harmful_command_raises_an_alert_or_is_refused_by_policy() {
     }
 }
 
+/// Answers to a server's requests, names of methods and whole notifications go to the server too.
+#[test]
+fn secrets_in_other_messages_to_a_server_are_replaced_or_refused() {
+    let ask = json!({"method": "sampling/createMessage",
+        "params": {"messages": [{"role": "user", "content": {"type": "text", "text": "q"}}], "maxTokens": 9}});
+    for (action, expected) in [("redact", "use [REDACTED AWS KEY]"), ("block", "secret-found")] {
+        let place = Place::new(Mode::Invoker);
+        policy(&place, &format!("exfiltration: {{enabled: false}}, secrets: {{arguments: {action}}}"));
+        let mut peer = Peer::ready(&place, &[]);
+        let call = peer.ask("tools/call", json!({"name": "ask", "arguments": ask}));
+        let asked = peer.next();
+        let content = json!({"type": "text", "text": format!("use {KEY}")});
+        peer.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"role": "assistant", "content": content}}));
+        let answer = peer.answer(&call).to_string();
+        assert!(answer.contains(expected) && !answer.contains(KEY), "{action}: {answer}");
+        let call = peer.ask("tools/call", json!({"name": "ask", "arguments": ask}));
+        let asked = peer.next();
+        peer.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": 1, "message": format!("use {KEY}")}}));
+        let answer = peer.answer(&call).to_string();
+        assert!(answer.contains(expected) && !answer.contains(KEY), "{action}: {answer}");
+        assert_eq!(reason(&peer.request(&format!("x/{KEY}"), json!({}))), "secret-found");
+        peer.send(&json!({"jsonrpc": "2.0", "method": "notifications/x", "beside": KEY}));
+        peer.finish();
+        let found = place.detections();
+        let is_dropped =
+            |found: &Value| found["tool_name"] == "notifications/x" && found["action"] == "block";
+        assert!(found.iter().any(is_dropped), "{found:?}");
+    }
+}
+
 #[test]
 fn a_policy_decides_by_server_what_it_may_ask_for() {
     let ask = json!({"method": "sampling/createMessage",

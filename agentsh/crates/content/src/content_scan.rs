@@ -247,6 +247,12 @@ impl ContentScan {
 impl Precompute for ContentScan {
     fn inspect(&self, subject: &Subject<'_>, report: &mut Report) {
         let said = |value, path, what| Text { value, path, channel: Channel::Output, what };
+        if let SubjectKind::Call { .. } | SubjectKind::Request { .. } | SubjectKind::Around { .. } =
+            subject.matter
+        {
+            let name = agentsh_base::json::escape_text(subject.matter.name());
+            self.secrets.find_fixed(subject, &Json::String(&name), false, report);
+        }
         match subject.matter {
             SubjectKind::Definition { definition, .. } | SubjectKind::Offer { definition, .. } => {
                 self.definition(subject, definition, report);
@@ -254,6 +260,13 @@ impl Precompute for ContentScan {
             SubjectKind::Call { arguments: Some(arguments), .. } => {
                 self.arguments(subject, arguments, Vec::new(), report);
                 self.secrets.find_fixed(subject, arguments, true, report);
+            }
+            // A client's answer to a server's request: only secrets, because it is content for the server and no command.
+            SubjectKind::Answer { result, .. } => {
+                let text =
+                    Text { value: result, path: Vec::new(), channel: Channel::Outbound, what: "its answer" };
+                self.scan_server_text(subject, &text, OnFinding::Off, "arguments", report);
+                self.secrets.find_fixed(subject, result, true, report);
             }
             SubjectKind::Around { rest, .. } => self.secrets.find_fixed(subject, rest, false, report),
             SubjectKind::Request { method: "prompts/get" | "completion/complete", params: Some(params) } => {

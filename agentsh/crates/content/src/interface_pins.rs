@@ -327,9 +327,9 @@ impl State {
 impl State {
     /// A call of a tool that changed, or that no listing shows.
     fn call(&self, subject: &Subject<'_>, tool: &str, unlisted: bool, report: &mut Report) {
-        let entry = (subject.audience.to_owned(), (Offered::Tool, tool.to_owned()));
+        let is_it = |(kind, name): &Key| *kind == Offered::Tool && name == tool;
         let known = self.servers.get(subject.server);
-        self.report_use(known.is_some_and(|known| known.drifted.contains_key(&entry)), report);
+        self.report_use(known.is_some_and(|known| known.drifted.keys().any(|(_, key)| is_it(key))), report);
         let outcome = match self.pinning.unlisted {
             OnChange::Block | OnChange::Ask => Outcome::Block,
             OnChange::Alert => Outcome::Alert,
@@ -352,21 +352,32 @@ impl State {
     }
 
     fn request(&self, subject: &Subject<'_>, report: &mut Report) {
-        let Some(known) = self.servers.get(subject.server).filter(|known| !known.drifted.is_empty()) else {
-            return;
-        };
+        let Some(known) = self.servers.get(subject.server) else { return };
         let Some(used) = subject.matter.uses() else { return };
-        self.report_use(known.drifted_entry(&used, Some(subject.audience)).is_some(), report);
+        self.report_use(known.drifted_entry(&used).is_some(), report);
+        // What a server does not list was never trusted either.
+        if !self.pinning.auto_trust_first && !known.has_pin(&used) {
+            let outcome = match self.pinning.on_change {
+                OnChange::Block => Outcome::Block,
+                OnChange::Ask => Outcome::Ask,
+                OnChange::Alert => Outcome::Alert,
+                OnChange::Allow => return,
+            };
+            let what = "it was never trusted".to_owned();
+            report.find(finding(outcome, Reason::InterfaceNotPinned, &self.pinning, what));
+        }
     }
 }
 
 impl KnownServer {
-    /// The used entry if it differs from the trusted one, for one audience or for any.
-    fn drifted_entry(&self, used: &UsedEntry, audience: Option<&str>) -> Option<&Key> {
-        let of_it = |(own, _): &&(String, Key)| audience.is_none_or(|audience| audience == own);
-        let mut keys = self.drifted.keys().filter(of_it).map(|(_, key)| key);
+    /// The used entry if it differs from the trusted one. For any audience, because a request names its own.
+    fn drifted_entry(&self, used: &UsedEntry) -> Option<&Key> {
         // Resources are before templates.
-        keys.find(|(kind, name)| offer(*kind).is_some_and(|kind| used.is_of(kind, name)))
+        self.drifted.keys().map(|(_, key)| key).find(|key| is_entry(key, used))
+    }
+
+    fn has_pin(&self, used: &UsedEntry) -> bool {
+        self.pins.keys().any(|key| is_entry(key, used))
     }
 }
 
@@ -388,6 +399,10 @@ impl Check for InterfacePins {
             _ => {}
         }
     }
+}
+
+fn is_entry((kind, name): &Key, used: &UsedEntry) -> bool {
+    offer(*kind).is_some_and(|kind| used.is_of(kind, name))
 }
 
 fn offered_kind(offer: Offer) -> Offered {

@@ -13,7 +13,7 @@ use super::caller;
 use super::client::Client;
 use super::client_capabilities;
 use super::connection::{Connection, Handshake, Phase, Side};
-use super::extra_members::{extra_members, question_forms};
+use super::extra_members::{extra_members, members_but, question_forms};
 use super::framing::Frame;
 use super::jsonrpc::{self, Id, Message, Shape};
 use super::pending::{Answer, InsertError, Kind, MAX_PENDING, SUBSCRIPTION};
@@ -381,7 +381,8 @@ impl<R: Recorder> Connection<R> {
             }
             _ => {}
         }
-        let matter = SubjectKind::Around { name: method, rest: params.unwrap_or(&Json::Null) };
+        let rest = members_but(tree, &["jsonrpc", "method"]);
+        let matter = SubjectKind::Around { name: method, rest: &rest };
         let decision = self.decide_offloaded(matter, None).await;
         self.record_findings(method, &serde_json::Value::Null, &decision);
         // A notification has no answer; the refusal is recorded.
@@ -435,7 +436,8 @@ impl<R: Recorder> Connection<R> {
         match answer {
             // Not held: a server may need it before it answers the handshake.
             Answer::Open(_) | Answer::Cancelled(_) if self.is_running() => {
-                let clean = apply_rewrites(tree, &rewrites, &["result"]);
+                let part = if tree.member("result").is_some() { "result" } else { "error" };
+                let clean = apply_rewrites(tree, &rewrites, &[part]);
                 let tree = clean.as_ref().unwrap_or(tree);
                 self.to_server.push(|out| tree.write(out));
             }

@@ -76,6 +76,7 @@ impl<R: Recorder> Connection<R> {
     pub fn on_start_failed(&mut self, client: &mut impl Client, failed: StartError) {
         let StartError { message, permanent, reason, .. } = failed;
         let error = self.start_error(&message, reason);
+        self.fail_listings(client, &error);
         for entry in self.from_client.take_all() {
             self.record_unreached(&entry, &message);
             self.close(client, &entry, &error);
@@ -127,6 +128,7 @@ impl<R: Recorder> Connection<R> {
             reason: "server-ended",
             rule: None,
         };
+        self.fail_listings(client, &error);
         for entry in calls {
             self.close(client, &entry, &error);
         }

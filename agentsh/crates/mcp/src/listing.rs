@@ -297,6 +297,14 @@ impl<R: Recorder> Connection<R> {
         self.close(client, &entry, &error);
     }
 
+    /// The server is gone: nothing waits for its listings any more.
+    pub fn fail_listings(&mut self, client: &mut impl Client, error: &ErrorReply) {
+        self.listing.own = None;
+        for waiting in std::mem::take(&mut self.listing.waiting) {
+            client.error(Some(&waiting.id), &unlisted_error(&waiting, error));
+        }
+    }
+
     /// Fails a client's request, or agentsh's own with all requests that wait for it.
     pub fn close(&mut self, client: &mut impl Client, entry: &Entry, error: &ErrorReply) {
         if entry.kind == Kind::OwnOffer {
@@ -306,12 +314,15 @@ impl<R: Recorder> Connection<R> {
             return client.error(Some(&entry.id), error);
         }
         for waiting in self.failed_listing() {
-            let method = waiting.list.method();
-            let message =
-                format!("the request was not forwarded: {method} has to come first: {}", error.message);
-            client.error(Some(&waiting.id), &ErrorReply { message, ..error.clone() });
+            client.error(Some(&waiting.id), &unlisted_error(&waiting, error));
         }
     }
+}
+
+fn unlisted_error(waiting: &Waiting, error: &ErrorReply) -> ErrorReply {
+    let method = waiting.list.method();
+    let message = format!("the request was not forwarded: {method} has to come first: {}", error.message);
+    ErrorReply { message, ..error.clone() }
 }
 
 /// Client and revision from a message's `_meta`, as JSON.

@@ -126,7 +126,7 @@ impl InterfacePins {
         params: &Json<'_>,
     ) -> Option<(Offered, String)> {
         let used = UsedEntry::from_request(method, params)?;
-        self.0.borrow().servers.get(server)?.drifted_entry(&used, None).cloned()
+        self.0.borrow().servers.get(server)?.drifted_entry(&used).cloned()
     }
 
     /// A person approved the new definition of an entry: it counts as trusted in this session, and clients list

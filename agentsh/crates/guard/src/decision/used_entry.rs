@@ -25,10 +25,11 @@ impl UsedEntry {
             "resources/read" | "resources/subscribe" => (Offer::Resource, text(params, "uri")?),
             "completion/complete" => {
                 let reference = params.member("ref")?;
-                match text(reference, "uri") {
-                    Some(uri) => (Offer::Template, uri),
-                    None => (Offer::Prompt, text(reference, "name")?),
-                }
+                // Servers read the member that fits the type.
+                let is_prompt = text(reference, "type").is_some_and(|kind| kind == "ref/prompt");
+                let prompt = text(reference, "name").map(|name| (Offer::Prompt, name));
+                let template = text(reference, "uri").map(|uri| (Offer::Template, uri));
+                if is_prompt { prompt.or(template)? } else { template.or(prompt)? }
             }
             _ => return None,
         };

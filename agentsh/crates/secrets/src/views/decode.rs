@@ -143,8 +143,13 @@ pub(super) fn runs(text: &str) -> Vec<View> {
             if may_be_base32(run) {
                 push(radix::decoded::<5, 8>(run, &radix::BASE32), place.clone(), &mut views);
             }
+            let before = views.len();
             if may_be_text(run) {
-                push(utf16_to_bytes(radix::base64(run)), place, &mut views);
+                push(utf16_to_bytes(radix::base64(run)), place.clone(), &mut views);
+            }
+            // A slash may also separate the parts of an address.
+            if views.len() == before && run.contains(&b'/') {
+                parts(run, place.start, &mut views);
             }
         }
         if views.len() >= RUNS {
@@ -152,6 +157,16 @@ pub(super) fn runs(text: &str) -> Vec<View> {
         }
     }
     views
+}
+
+/// The readable ones of the parts of a run between slashes.
+fn parts(run: &[u8], mut start: usize, views: &mut Vec<View>) {
+    for part in run.split(|byte| *byte == b'/') {
+        if part.len() >= RUN && may_be_text(part) {
+            push(utf16_to_bytes(radix::base64(part)), start..start + part.len(), views);
+        }
+        start += part.len() + 1;
+    }
 }
 
 /// Readable lists of character codes.
