@@ -62,26 +62,28 @@ fn package_managers_use_the_users_registries() {
         let place = Place::new(mode);
         place.write(
             place.home.join(".npmrc"),
-            "@own:registry=https://npm.example/own/\nsave-exact=true\n//npm.example/own/:_authToken=npm_secret\n\
-             @other:registry=https://user:word@npm.example/\n",
+            "@own-keys:registry=https://npm.example/own/\nsave-exact=true\n//npm.example/own/:_authToken=npm_secret\n\
+             @other:registry=https://user:word@npm.example/\nhttps-proxy=user:word@proxy.example:3128\n",
         );
         place.write(
             place.home.join(".config/pip/pip.conf"),
-            "[global]\nindex-url = https://pip.example/simple\nextra-index-url = https://user:word@pip.example/\n",
+            "[global]\nindex-url = https://pip.example/simple\nextra-index-url = https://user:word@pip.example/\n\
+             \x20   https://more.example/\n",
         );
-        place.set("UV_INDEX_URL", "https://uv.example/simple");
-        place.set("PIP_EXTRA_INDEX_URL", "https://user:word@pip.example/simple");
+        place.set("UV_INDEX_URL", "https://uv.keystone.example/simple");
+        place.set("PIP_EXTRA_INDEX_URL", "https://user:word@pip.example/simple\nhttps://pip.example/more");
         let script = "cat ~/.npmrc ~/.config/pip/pip.conf; echo $UV_INDEX_URL $PIP_EXTRA_INDEX_URL";
         let words = ["run", "--quiet", "--", "sh", "-c", script];
         let outcome = Outcome::of(&mut place.agentsh(&words)).expect_code(0);
-        let expected = "@own:registry=https://npm.example/own/\nsave-exact=true\n[global]\n\
-                        index-url = https://pip.example/simple\nhttps://uv.example/simple\n";
+        let expected = "@own-keys:registry=https://npm.example/own/\nsave-exact=true\n[global]\n\
+                        index-url = https://pip.example/simple\nextra-index-url =\n    https://more.example/\n\
+                        https://uv.keystone.example/simple https://pip.example/more\n";
         assert_eq!(outcome.stdout, expected, "{outcome}");
         // What the user denies is not shown in part either.
-        place.user_policy("version: 1\nagent: {filesystem: {deny: [\"~/.npmrc\"]}}\n");
-        let words = ["run", "--quiet", "--", "sh", "-c", "cat ~/.npmrc"];
+        place.user_policy("version: 1\nagent: {env_deny: [\"UV_*\"], filesystem: {deny: [\"~/.npmrc\"]}}\n");
+        let words = ["run", "--quiet", "--", "sh", "-c", "cat ~/.npmrc; echo $UV_INDEX_URL"];
         let outcome = Outcome::of(&mut place.agentsh(&words));
-        assert!(!outcome.stdout.contains("npm.example"), "{outcome}");
+        assert!(!outcome.stdout.contains(".example"), "{outcome}");
     }
 }
 

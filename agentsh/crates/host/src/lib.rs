@@ -26,6 +26,7 @@ pub mod project_sources;
 pub mod publish;
 pub mod record;
 pub mod registries;
+pub mod registry_settings;
 pub mod remotes;
 pub mod repositories;
 pub mod review;

@@ -12,17 +12,17 @@ use agentsh_base::small_file;
 use agentsh_base::types::RuleRef;
 use agentsh_policy::{HostRule, NetworkPolicy, NetworkRule, Precedence, RequestRule, Ruled, domain};
 use agentsh_sandbox::host::{Host, PathKind};
-use agentsh_sandbox::spec::{Contribution, EnvChange, Feature, File};
+use agentsh_sandbox::spec::{Contribution, Feature};
 
 use crate::project_sources::ApprovedSources;
 use crate::users_networks::users_networks;
-use crate::{Context, apt, go_modules, host_programs};
+use crate::{Context, apt, go_modules, host_programs, registry_settings};
 
 /// Maximum size of one configuration file.
-const MAX_BYTES: u64 = 1 << 20;
+pub(crate) const MAX_BYTES: u64 = 1 << 20;
 /// Variables that name registries.
-const NPM_VARIABLES: &[&str] = &["npm_config_registry", "NPM_CONFIG_REGISTRY", "YARN_REGISTRY"];
-const PYTHON_VARIABLES: &[&str] =
+pub(crate) const NPM_VARIABLES: &[&str] = &["npm_config_registry", "NPM_CONFIG_REGISTRY", "YARN_REGISTRY"];
+pub(crate) const PYTHON_VARIABLES: &[&str] =
     &["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "UV_EXTRA_INDEX_URL", "PIP_EXTRA_INDEX_URL"];
 
 /// Requests that only read.
@@ -100,8 +100,8 @@ pub fn contribution(
 ) -> Contribution {
     let mut part = Contribution::new(Feature::Registries);
     // Without them a name of the user's own registry would be looked up in another one.
-    part.files = settings(context);
-    part.environment = variables_of_registries(context);
+    part.files = registry_settings::files(context);
+    part.environment = registry_settings::variables(context);
     let mut known = BTreeSet::new();
     // Read once: a look for each name costs more.
     let directories = BTreeSet::from([&context.project, &context.directory]);
@@ -225,57 +225,6 @@ pub fn npm_paths(context: &Context, place: &str) -> BTreeSet<String> {
 pub fn npm_hosts(context: &Context) -> Vec<String> {
     let urls = npm(context).into_iter().filter_map(|found| Url::parse(&found.url).ok());
     urls.filter_map(|url| url.host_str().map(str::to_owned)).collect()
-}
-
-/// The user's own configuration of npm, without what may be a secret or names a file of one.
-#[must_use]
-pub fn of_npmrc(context: &Context) -> String {
-    without_secrets(&read(&context.home.join(".npmrc")))
-}
-
-/// The lines of a configuration that neither name a secret, a certificate or a key, nor hold an address with a password.
-fn without_secrets(text: &str) -> String {
-    const NAMES: [&str; 9] =
-        ["auth", "token", "passw", "secret", "username", "cert", "key", "cafile", "userconfig"];
-    let is_plain = |line: &&str| {
-        let name = line.split('=').next().unwrap_or_default().to_ascii_lowercase();
-        let has_user = line
-            .split("://")
-            .skip(1)
-            .any(|rest| rest.split(['/', '"', '\'', ' ']).next().is_some_and(|place| place.contains('@')));
-        !NAMES.iter().any(|part| name.contains(part))
-            && !has_user
-            && agentsh_secrets::certain::find(line).is_empty()
-    };
-    text.lines().filter(is_plain).fold(String::new(), |text, line| text + line + "\n")
-}
-
-/// Files of package managers that say where packages come from, below the home as the sandbox has it.
-fn settings(context: &Context) -> Vec<File> {
-    let files = [
-        (context.home.join(".npmrc"), ".npmrc"),
-        (context.config.join("pip/pip.conf"), ".config/pip/pip.conf"),
-        (context.home.join(".pip/pip.conf"), ".pip/pip.conf"),
-        (context.config.join("uv/uv.toml"), ".config/uv/uv.toml"),
-        (context.config.join("pnpm/rc"), ".config/pnpm/rc"),
-    ];
-    let there = files.into_iter().filter(|(file, _)| !context.host.is_missing(file));
-    let kept = there.filter_map(|(file, inside)| {
-        let text = read(&file);
-        let kept = without_secrets(&text);
-        // An index of uv without its address is a mistake that stops uv.
-        let is_whole = text.lines().eq(kept.lines());
-        (!kept.trim().is_empty() && (is_whole || !inside.ends_with(".toml"))).then_some((inside, kept))
-    });
-    kept.map(|(inside, text)| File::new(context.home.join(inside), text, 0o600)).collect()
-}
-
-/// The same of variables.
-fn variables_of_registries(context: &Context) -> Vec<EnvChange> {
-    let known = NPM_VARIABLES.iter().chain(PYTHON_VARIABLES);
-    let values = known.filter_map(|name| Some((name, context.env.get(*name)?)));
-    let plain = values.filter(|(_, value)| !without_secrets(value).is_empty());
-    plain.map(|(name, value)| EnvChange::Default((*name).to_owned(), value.clone())).collect()
 }
 
 /// Whether the project uses cargo, and the user's cargo knows no registry yet.

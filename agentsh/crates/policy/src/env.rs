@@ -38,6 +38,12 @@ pub struct EnvDecision {
 }
 
 impl EnvPolicy {
+    /// Whether `env_deny` names a variable, which no feature sets then by default.
+    #[must_use]
+    pub fn denies(&self, name: &str) -> bool {
+        first_match(&self.never, name).is_some()
+    }
+
     /// Decides about one variable of agentsh's environment. `section` is the place of a rule that would change the answer,
     /// such as `agent`.
     ///

@@ -18,7 +18,7 @@ use agentsh_store::escape;
 pub(super) use source::run as ask_program;
 
 use agentsh_host::users_networks::users_networks;
-use agentsh_host::{Context, git_identity, registries};
+use agentsh_host::{Context, git_identity, registries, registry_settings};
 use agentsh_host::{Facts, Record};
 
 /// A secret that is shorter is not looked for in the values of variables.
@@ -152,7 +152,7 @@ impl BrokerSetup {
 
     /// Says the placeholders where tools look for secrets.
     fn tools(&mut self, facts: &Facts, credentials: &[Credential]) {
-        let (mut netrc, mut npmrc) = (String::new(), registries::of_npmrc(&facts.context));
+        let (mut netrc, mut npmrc) = (String::new(), registry_settings::of_npmrc(&facts.context));
         for one in credentials {
             let user = one.user.as_deref().unwrap_or("x-access-token");
             let placeholder = &one.placeholder;

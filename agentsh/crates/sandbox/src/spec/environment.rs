@@ -28,6 +28,7 @@ pub(super) fn filter(policy: &EnvPolicy, inherited: &BTreeMap<String, String>, s
 /// Applies changes in order of precedence.
 pub(super) fn apply(
     mut filtered: Filtered,
+    policy: &EnvPolicy,
     inherited: &BTreeMap<String, String>,
     parts: &[&Contribution],
 ) -> Filtered {
@@ -41,6 +42,7 @@ pub(super) fn apply(
                 }
                 !passes
             }),
+            EnvChange::Default(name, _) if policy.denies(name) => {}
             EnvChange::Default(name, value) => {
                 env.entry(name.clone()).or_insert_with(|| value.clone());
             }

@@ -28,7 +28,7 @@ pub fn merge(process: Process, paths: PathRules, rules: &Rules<'_>, parts: Vec<C
     parts.sort_by_key(|part| part.by);
     let ordered: Vec<&Contribution> = parts.iter().collect();
     let filtered = environment::filter(rules.env, rules.inherited, rules.section);
-    let filtered = environment::apply(filtered, rules.inherited, &ordered);
+    let filtered = environment::apply(filtered, rules.env, rules.inherited, &ordered);
     SandboxSpec {
         process,
         paths: path_rules(paths, &ordered),
@@ -51,7 +51,7 @@ pub fn network_rules(policy: &NetworkPolicy, parts: &[Contribution]) -> NetworkP
 #[must_use]
 pub fn environment_so_far(rules: &Rules<'_>, parts: &[Contribution]) -> BTreeMap<String, String> {
     let filtered = environment::filter(rules.env, rules.inherited, rules.section);
-    environment::apply(filtered, rules.inherited, &in_order(parts)).passed
+    environment::apply(filtered, rules.env, rules.inherited, &in_order(parts)).passed
 }
 
 /// All hidden paths, for caches, which must not show them.
