@@ -128,6 +128,10 @@ fn closing_event(mut event: Event, end: &End, traffic: &Traffic, start: Instant)
 /// Sends the bytes read so far, as far as possible, and returns the rest.
 fn begin(first: First, outside: &Socket, traffic: &Traffic) -> (First, io::Result<()>) {
     let First::Read(FirstBytes::Http(mut http)) = first else { return (first, Ok(())) };
+    // What is edited is sent when its edits are made.
+    if !http.puts.is_empty() {
+        return (First::Read(FirstBytes::Http(http)), Ok(()));
+    }
     let sent = send_now(outside, http.forwardable_bytes()).map(|sent| {
         http.sent(sent);
         traffic.count_bytes(Direction::Up, sent);

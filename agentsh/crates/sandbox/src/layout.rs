@@ -366,8 +366,16 @@ impl Builder<'_> {
         let in_repository = |path: &Path| path.ancestors().any(|above| repositories.contains(above));
         let listed = self.layout.stubs.iter().filter(|(path, _)| !in_repository(path));
         let empty = listed.filter(is_empty);
-        let names: Vec<String> =
-            empty.filter_map(|(path, _)| Some(path.file_name()?.to_str()?.to_owned() + "\n")).collect();
+        // From the top of its working tree, so that no other file of the name is ignored.
+        let is_top =
+            |above: &&Path| repositories.contains(&*above.join(".git")) || *above == self.rules.project;
+        let line = |path: &Path| {
+            let top = path.ancestors().skip(1).find(is_top);
+            let place = top.and_then(|top| path.strip_prefix(top).ok()?.to_str());
+            let place = place.map(|place| format!("/{}", place.replace(['*', '?', '[', '\\'], "?")));
+            Some(place.or_else(|| Some(path.file_name()?.to_str()?.to_owned()))? + "\n")
+        };
+        let names: Vec<String> = empty.filter_map(|(path, _)| line(path)).collect();
         let list = self.rules.home.join(".config").join(builtin_paths::GIT_IGNORE);
         if names.is_empty() {
             return;

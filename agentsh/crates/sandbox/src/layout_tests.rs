@@ -215,12 +215,12 @@ fn git_ignores_stubs_besides_what_the_user_has_it_ignore() {
     let with_stub =
         |spec: &mut SandboxSpec| spec.paths.with_stub = [Path::new(PROJECT).join(".mcp.json")].into();
     let stubs = names(&spec(with_stub)(&signs));
-    assert!(stubs.lines().any(|name| name == ".claude"), "{stubs}");
+    assert!(stubs.lines().any(|name| name == "/.claude"), "{stubs}");
     // A socket is seen by no git.
     assert!(!stubs.contains(".mcp.json"), "{stubs}");
     let own = File::new(list.into(), b"*.log".to_vec(), 0o644);
     let both = names(&spec(|spec| spec.placed.files.push(own.clone()))(&signs));
-    assert!(both.starts_with("*.log\n") && both.lines().any(|name| name == ".claude"), "{both}");
+    assert!(both.starts_with("*.log\n") && both.lines().any(|name| name == "/.claude"), "{both}");
     // The directory that the policy shows there stays as it is.
     let shown = grant("/home/u/.config", Access::ReadWrite);
     let layout =
