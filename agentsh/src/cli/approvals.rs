@@ -1,14 +1,17 @@
 //! `agentsh approvals`: questions of running sessions, and the answers.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
 use super::fleet::FleetApprovals;
+use super::ui::rows::SessionOwner;
 use agentsh_approvals::{Item, SocketReply, SocketRequest};
-use agentsh_store::escape;
+use agentsh_authoring::CommandContext;
 use agentsh_store::words::ApprovalScope;
+use agentsh_store::{Reader, escape};
 use agentsh_terminal::output::{Context, Failure, OK, json, table};
 
 #[derive(Clone, Debug, Args)]
@@ -85,13 +88,14 @@ async fn answer(
         Verb::List { json: false } if waiting.is_empty() => {
             writeln!(err, "no pending approvals")?;
         }
-        Verb::List { json: false } => list(&waiting, context, out)?,
+        Verb::List { json: false } => list(&waiting, &owners(context).await?, context, out)?,
         Verb::Show { id, json: as_json } => {
             let (_, item) = find(&waiting, &id)?;
             if as_json {
                 json(out, item)?;
             } else {
-                show(item, context, out)?;
+                let owner = owners(context).await?.remove(&item.session);
+                show(item, owner.as_deref(), context, out)?;
             }
         }
         Verb::Approve { id, session, always, any_arguments, once: _ } => {
@@ -157,7 +161,7 @@ async fn at_fleet(
                 json(out, one)?;
             } else {
                 writeln!(out, "{:<10} {}", "host", escape::line(&one.waiting.host_name))?;
-                show(&one.item, context, out)?;
+                show(&one.item, None, context, out)?;
             }
         }
         Verb::Approve { always: true, .. } => {
@@ -243,17 +247,32 @@ async fn decide(path: &Path, item: &Item, approve: bool, scope: ApprovalScope) -
     }
 }
 
-fn list(waiting: &[(PathBuf, Item)], context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+/// The agent and the project of each session, by its id.
+async fn owners(context: &Context) -> Result<BTreeMap<String, String>, Failure> {
+    let Some(mut reader) = Reader::open(&context.state_dir).await? else { return Ok(BTreeMap::new()) };
+    let home = CommandContext::from_environment().map(|place| place.context().home);
+    let home = home.unwrap_or_default();
+    let known = SessionOwner::newest_sessions(&mut reader).await?;
+    Ok(known.into_iter().map(|(id, owner)| (id.to_string(), owner.display_text(&home))).collect())
+}
+
+fn list(
+    waiting: &[(PathBuf, Item)],
+    owners: &BTreeMap<String, String>,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let now = context.now.as_second();
     let rows = waiting.iter().map(|(_, item)| {
         let left = i64::try_from(item.expires_at).unwrap_or(i64::MAX).saturating_sub(now).max(0);
-        vec![item.id.clone(), call(item), item.why.clone(), format!("{left} s"), item.rule.clone()]
+        let owner = owners.get(&item.session).cloned().unwrap_or_default();
+        vec![item.id.clone(), owner, call(item), item.why.clone(), format!("{left} s"), item.rule.clone()]
     });
-    table(out, context, &["id", "call", "why", "left", "rule"], rows.collect())?;
+    table(out, context, &["id", "agent", "call", "why", "left", "rule"], rows.collect())?;
     Ok(())
 }
 
-fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+fn show(item: &Item, owner: Option<&str>, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let left =
         i64::try_from(item.expires_at).unwrap_or(i64::MAX).saturating_sub(context.now.as_second()).max(0);
     let what = match &item.path {
@@ -266,7 +285,7 @@ fn show(item: &Item, context: &Context, out: &mut dyn Write) -> Result<(), Failu
     for (name, value) in [
         ("id", item.id.as_str()),
         ("session", &item.session),
-        ("client", item.client.as_deref().unwrap_or("the agent")),
+        ("client", item.client.as_deref().or(owner).unwrap_or("the agent")),
         ("server", &item.server),
         (what, &item.name),
         ("carries", item.from.as_deref().unwrap_or("nothing of another server")),

@@ -12,7 +12,7 @@ use agentsh_terminal::{exit, style};
 
 #[derive(Debug, Args)]
 pub struct UndoArgs {
-    /// A file that a session changed or restored
+    /// A file that a session changed or restored, or a directory with all such files in it
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }
@@ -24,15 +24,21 @@ pub fn run(args: &UndoArgs) -> u8 {
     };
     for file in &args.files {
         let path = undo::absolute(file);
-        match undo::undo(&state, &path) {
-            Ok(Some(done)) => {
-                drop(writeln!(style::prose(&mut std::io::stdout()), "{}", agentsh_store::escape::line(&done)))
+        let mut is_known = false;
+        for path in std::iter::once(path.clone()).chain(undo::kept_below(&state, &path)) {
+            match undo::undo(&state, &path) {
+                Ok(Some(done)) => {
+                    is_known = true;
+                    let done = agentsh_store::escape::line(&done).into_owned();
+                    drop(writeln!(style::prose(&mut std::io::stdout()), "{done}"));
+                }
+                Ok(None) => {}
+                Err(error) => return fail(&format!("cannot restore {}: {error}", path.display())),
             }
-            Ok(None) => {
-                fail(&format!("no session kept another version of {}", path.display()));
-                return exit::NO;
-            }
-            Err(error) => return fail(&format!("cannot restore {}: {error}", path.display())),
+        }
+        if !is_known {
+            fail(&format!("no session kept another version of {}", path.display()));
+            return exit::NO;
         }
     }
     0

@@ -36,7 +36,10 @@ pub fn question_subject(item: &Item) -> String {
 }
 
 fn answer_commands(item: &Item) -> String {
-    format!("agentsh approvals approve {0} | deny {0} | show {0}", item.id)
+    format!(
+        "`agentsh approvals show {}` shows it; `approve` or `deny` in place of `show` answers it",
+        item.id
+    )
 }
 
 /// Tells the user about a pending question and how to answer it, even while another program draws on the terminal.

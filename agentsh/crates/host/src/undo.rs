@@ -2,6 +2,7 @@
 //!
 //! One directory for each session that needed it, below the records: an index of lines, and one file for each version.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
@@ -139,6 +140,20 @@ pub fn undo(state: &Path, path: &Path) -> io::Result<Option<String>> {
         }));
     }
     Ok(None)
+}
+
+/// The files below a directory of which the newest session that knows one keeps a version.
+#[must_use]
+pub fn kept_below(state: &Path, directory: &Path) -> BTreeSet<PathBuf> {
+    let below = |line: Line| {
+        let path = PathBuf::from(OsString::from_vec(line.path));
+        (path.starts_with(directory) && path != directory).then_some(path)
+    };
+    let of_session = |session: PathBuf| -> BTreeSet<PathBuf> {
+        let text = fs::read_to_string(session.join("index")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter_map(below).collect()
+    };
+    sessions(state).into_iter().map(of_session).find(|kept| !kept.is_empty()).unwrap_or_default()
 }
 
 /// Newest first.

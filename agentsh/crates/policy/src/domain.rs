@@ -257,12 +257,20 @@ impl fmt::Display for NetworkRule {
             f.write_str(")")?;
         }
         if !self.addresses.is_empty() {
-            let blocks: Vec<String> = self.addresses.iter().map(|block| block.value.to_string()).collect();
-            write!(f, " (may lead to {})", blocks.join(", "))?;
+            let blocks: Vec<String> =
+                self.addresses.iter().take(MAX_SHOWN_BLOCKS).map(|block| block.value.to_string()).collect();
+            write!(f, " (may lead to {}", blocks.join(", "))?;
+            match self.addresses.len() - blocks.len() {
+                0 => f.write_str(")")?,
+                more => write!(f, " and {more} more networks)")?,
+            }
         }
         Ok(())
     }
 }
+
+/// Networks that a rule is shown with: those of the user may be over a hundred.
+const MAX_SHOWN_BLOCKS: usize = 3;
 
 /// Lower case, IDNA-mapped, no trailing dot, every label valid.
 fn name(text: &str) -> Result<String, HostError> {
