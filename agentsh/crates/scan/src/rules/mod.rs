@@ -66,9 +66,13 @@ impl Patterns {
         let mut reading = spare().pop().unwrap_or_default();
         let (state, reader, base) = &mut reading;
         self.lexicon.for_each_phrase(text, &mut |hit| {
+            let place = hit.start..hit.end;
             let hit = Hit { start: hit.start + *base, end: hit.end + *base, ..hit };
             self.matcher.step(state, hit, text, *base, found);
-            if let Some(place) = self.pairs.step(reader, hit) {
+            if self.pairs.is_role(hit)
+                && !is_identifier(text.as_bytes(), &place)
+                && let Some(place) = self.pairs.step(reader, hit)
+            {
                 roles(place.start - *base..place.end - *base);
             }
         });
@@ -114,6 +118,21 @@ impl Patterns {
     }
 }
 
+/// Whether a phrase is a name in source code: a part of one (`user_message`, `chat.messages`), called, assigned or a key.
+fn is_identifier(text: &[u8], place: &Range<usize>) -> bool {
+    let before = |back: usize| place.start.checked_sub(back).and_then(|at| text.get(at)).copied();
+    let is_word = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let after = text.get(place.end..).unwrap_or_default();
+    matches!(before(1), Some(b'_' | b'$'))
+        || before(1) == Some(b'.') && is_word(before(2))
+        || before(1) == Some(b'-') && before(2) == Some(b'-')
+        || matches!(after.first(), Some(b'_' | b'(' | b'='))
+        || matches!(after.first(), Some(b'.')) && is_word(after.get(1).copied())
+        || after.starts_with(b"\":")
+        || after.starts_with(b"':")
+        || text.get(place.clone()).is_some_and(|phrase| phrase.contains(&b'_'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::raw::written;
@@ -145,6 +164,25 @@ mod tests {
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn names_in_source_code_have_no_role() {
+        let place = |text: &str| text.find("message").map(|at| at..at + 7);
+        for (text, expected) in [
+            ("user_message", true),
+            ("chat.messages", true),
+            ("message(text)", true),
+            ("message=text", true),
+            ("{\"message\": \"hello\"}", true),
+            ("--message TEXT", true),
+            ("Send the message.", false),
+            ("the message: read it", false),
+            ("\"message\"", false),
+        ] {
+            let place = place(text).unwrap_or_default();
+            assert_eq!(is_identifier(text.as_bytes(), &place), expected, "{text}");
+        }
     }
 
     /// Views contain only this much text around a change.

@@ -69,6 +69,11 @@ impl Pairs {
         format!("{} {}", role(pair / all), role(pair % all))
     }
 
+    /// Whether a phrase is one of a role.
+    pub fn is_role(&self, hit: Hit) -> bool {
+        self.roles.get(usize::from(hit.concept)).is_some_and(|role| *role != 0)
+    }
+
     /// Takes a phrase: calls `found` with each pair that it completes.
     pub fn pairs(&self, reader: &mut Reader, hit: Hit, found: &mut dyn FnMut(Pair)) {
         let role = self.roles.get(usize::from(hit.concept)).copied().unwrap_or(0);
