@@ -145,6 +145,12 @@ async fn run_given(args: RunArgs, given: CommandLine, was_interrupted: &Cell<boo
     if let Some(file) = args.learn.as_deref().filter(|file| file.symlink_metadata().is_ok()) {
         return fail(&format!("--learn: '{}' is there already; name a new file", file.display()));
     }
+    // Before anything else is told about the session.
+    let program = given.words.first().map_or("", String::as_str);
+    if !program.is_empty() && !program.contains('/') && !super::why::is_in_path(program) {
+        fail(&format!("{program}: no such command in PATH"));
+        return MISSING_PROGRAM;
+    }
     let request = Request {
         policy: args.policy,
         flags: args.flags.layer(),
@@ -188,6 +194,9 @@ async fn run_given(args: RunArgs, given: CommandLine, was_interrupted: &Cell<boo
         }
     }
 }
+
+/// As shells do.
+const MISSING_PROGRAM: u8 = 127;
 
 /// Shown if there were more lookups than a session remembers.
 const INCOMPLETE: &str = "too many files were missing or refused: the list of files is incomplete";

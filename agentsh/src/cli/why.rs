@@ -26,6 +26,9 @@ pub fn run(word: &str, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
             for line in text.lines() {
                 let _ = writeln!(out, "{}", escape::line(line));
             }
+            if allow && text.starts_with("execute: ") && !is_in_path(word) {
+                let _ = writeln!(out, "but no program in PATH has this name here");
+            }
             if allow { 0 } else { NO }
         }
         Err(error) => {
@@ -33,6 +36,11 @@ pub fn run(word: &str, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
             FAILED
         }
     }
+}
+
+pub(super) fn is_in_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 /// A path is relative to the current directory. The name of an existing file is a path, whatever it looks like.

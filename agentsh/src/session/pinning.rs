@@ -18,7 +18,7 @@ use super::resolving::{Command, Pinned, resolve, shell_status};
 use super::{Session, fetch, installed};
 use agentsh_host::{Facts, Record};
 
-/// Limit of files in an event and message.
+/// Limit of files in an event.
 const MAX_NAMED: usize = 20;
 
 /// Resolves a server and compares it with its pin. Also returns the scope of its pins.
@@ -132,12 +132,11 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
             };
             if action == Action::Refuse {
                 commit(&session.record, event).await?;
-                let more = change.changed.len().saturating_sub(changed.len());
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let paths: Vec<&Path> = change.changed.iter().map(|file| file.path.as_path()).collect();
                 return Err(recorded_refusal(format!(
-                    "server '{id}' differs from its pin: {}{more} changed; refused by {}; see \
+                    "server '{id}' differs from its pin: {} changed; refused by {}; see \
                      `agentsh mcp pins diff --server {id}`, accept with `agentsh mcp pins trust --server {id}`",
-                    changed.join(", "),
+                    changed_files(&paths),
                     pinning.rule
                 )));
             }
@@ -155,6 +154,20 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
         session.record.note(&format!("server '{id}' is only partly pinned: {why}"));
     }
     Ok((pinned, scope))
+}
+
+/// A few paths as they are; of many their number, the directory of all of them and a few names in it.
+fn changed_files(paths: &[&Path]) -> String {
+    const MAX_SHOWN: usize = 3;
+    let shown: Vec<_> = paths.iter().take(MAX_SHOWN).map(|path| path.display().to_string()).collect();
+    if paths.len() <= MAX_SHOWN {
+        return shown.join(", ");
+    }
+    let is_above_all = |above: &&Path| paths.iter().all(|path| path.starts_with(above));
+    let above = paths[0].ancestors().skip(1).find(is_above_all).unwrap_or(Path::new("/"));
+    let names = paths.iter().take(MAX_SHOWN).filter_map(|path| path.strip_prefix(above).ok());
+    let names: Vec<_> = names.map(|path| path.display().to_string()).collect();
+    format!("{} files below {} ({}, ...)", paths.len(), above.display(), names.join(", "))
 }
 
 /// Pins servers without a pin before the agent can write their files. What cannot be pinned now is not pinned later

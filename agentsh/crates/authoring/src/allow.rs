@@ -73,19 +73,20 @@ pub async fn allow(
     let mut after = before.clone();
     let mut lines = Vec::new();
     for want in &wants {
-        let (text, answer) = file.add_item(after, want, place).await?;
+        let (text, answer) = file.add_item(after.clone(), want, place).await?;
+        let line = last_new_line(&after, &text).to_owned();
         after = text;
-        lines.push((want, answer));
+        lines.push((want, answer, line));
     }
     if after == before {
         let out = &mut style::prose(out);
-        for (want, answer) in lines {
+        for (want, answer, _) in lines {
             writeln!(out, "{} already: {}, by {}", want.what, escape::line(&answer.text), answer.rule)?;
         }
         return Ok(OK);
     }
     edit::show(out, &file.path, &before, &after)?;
-    for (want, _) in &lines {
+    for (want, ..) in &lines {
         if let Some(beware) = agentsh_policy::beware(&want.question, &place.context()) {
             writeln!(err, "beware: {beware}")?;
         }
@@ -96,20 +97,22 @@ pub async fn allow(
     }
     edit::replace(&file.path, &before, &after, MODE)?;
     let out = &mut style::prose(out);
-    let line = first_new_line(&before, &after);
-    for (want, answer) in lines {
-        let is_here = answer.rule.line > 0 && Path::new(&answer.rule.file) == file.path;
-        let line = if is_here { answer.rule.line } else { line };
-        writeln!(out, "{}: {}:{line}", want.what, file.path.display())?;
+    for (want, answer, line) in lines {
+        // What was added after it may have moved it.
+        let place = after.lines().zip(1..).find(|(other, _)| !line.is_empty() && *other == line);
+        let number = place.map_or(answer.rule.line.max(1), |(_, number)| number);
+        writeln!(out, "{}: {}:{number}", want.what, file.path.display())?;
     }
     writeln!(err, "this applies to sessions that start from now on")?;
     Ok(OK)
 }
 
-/// The line of a file in which it first differs from what it was, from 1.
-fn first_new_line(before: &str, after: &str) -> u64 {
-    let same = before.lines().zip(after.lines()).take_while(|(before, after)| before == after).count();
-    u64::try_from(same).unwrap_or(u64::MAX - 1) + 1
+/// The last of the lines that were added to a file at one place: the entry, below the sections that it needs.
+fn last_new_line<'t>(before: &str, after: &'t str) -> &'t str {
+    let (before, after): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let same =
+        before.iter().rev().zip(after.iter().rev()).take_while(|(before, after)| before == after).count();
+    after[..after.len() - same].last().copied().unwrap_or_default()
 }
 
 /// The file that is changed.

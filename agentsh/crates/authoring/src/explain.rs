@@ -14,8 +14,10 @@ use crate::{CommandContext, PolicySelection};
 use agentsh_base::json::Json;
 use agentsh_base::types::{RuleRef, ServerId};
 use agentsh_guard::{Guard, Outcome, SubjectKind};
+use agentsh_host::project_sources::ApprovedSources;
+use agentsh_host::{registries, remotes};
 use agentsh_model::endpoints::of_endpoints;
-use agentsh_policy::{Answer, PathContext, Policy, Question, Ruled};
+use agentsh_policy::{Answer, PathContext, Policy, ProcessPolicy, Question, Ruled};
 use agentsh_store::escape;
 use agentsh_terminal::exit::{FAILED, NO};
 use agentsh_terminal::output::Failure;
@@ -230,7 +232,8 @@ fn from_here(question: Question, place: &CommandContext) -> Question {
     }
 }
 
-/// Rights that a start adds to the policy: the model's addresses, and the variables of the agent's own account.
+/// Rights that a start adds to the policy: the model's addresses, sources of the project, and the variables of the agent's own
+/// account.
 fn as_started(policy: &mut Policy, agent: &str, place: &CommandContext) {
     let kind = agentsh_agents::Kind::of(agent);
     let argv = [agent.to_owned()];
@@ -260,12 +263,25 @@ fn as_started(policy: &mut Policy, agent: &str, place: &CommandContext) {
         let own = policy.agent.network.allow.iter_mut().filter(|rule| rule.rule.file == "agent");
         own.for_each(|rule| rule.value.addresses.clear());
     }
+    open_sources(&mut policy.agent, place);
     for pattern in kind.own_environment() {
         let names = env.keys().filter(|name| agentsh_policy::glob::matches(pattern, name));
         let rule =
             |name: &str| RuleRef { id: format!("{name} of {agent}"), file: "agent".to_owned(), line: 0 };
         policy.agent.env.allow.extend(names.map(|name| Ruled { value: name.clone(), rule: rule(name) }));
     }
+}
+
+/// The registries and remotes of the project, as a session opens them.
+fn open_sources(agent: &mut ProcessPolicy, place: &CommandContext) {
+    let Ok(context) = agentsh_host::Context::find() else { return };
+    let is_here = context.home == place.home && context.project == place.project;
+    if !is_here || agentsh_host::facts::lists_programs(agent) {
+        return;
+    }
+    let known = ApprovedSources::of(&context);
+    let parts = [registries::contribution(&context, &[], known), remotes::contribution(&context, known)];
+    parts.into_iter().flat_map(|part| part.hosts).for_each(|host| agent.network.insert(host));
 }
 
 /// A note about what the policy does not decide.

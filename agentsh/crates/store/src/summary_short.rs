@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::escape::{line, shorten};
-use crate::summary::{Layer, RefusedConnection, Summary};
-use crate::summary_lines::{arrow, bundle, count, mismatch, missing_layer, owner};
+use crate::summary::{Mismatch, RefusedConnection, Summary};
+use crate::summary_lines::{arrow, bundle, count, missing_layer, owner};
 use crate::types::ServerId;
 use crate::words::{Action, BundleState};
 
@@ -74,7 +74,7 @@ impl Summary {
         facts.extend(self.withheld_lines().into_iter().map(|text| format!("withheld: {text}")));
         facts.extend(self.refused_connections_short());
         facts.extend(self.failed_connections_short());
-        facts.extend(self.mismatches.values().map(|found| format!("changed program: {}", mismatch(found))));
+        facts.extend(self.mismatches.values().map(changed_program));
         facts.extend(self.advisories().into_iter().map(|text| format!("advisory: {text}")));
         let unsound = self.bundles.values().filter(|bundle| bundle.state != BundleState::InForce);
         facts.extend(unsound.map(|found| format!("policy of the organisation: {}", bundle(found))));
@@ -123,31 +123,36 @@ impl Summary {
         self.not_enforced.values().map(missing_layer).collect()
     }
 
-    /// One line for all sandboxes with the same missing layers.
-    fn layers_short(&self, told: &BTreeSet<String>) -> Vec<String> {
-        let mut of_sandboxes: Vec<(String, Vec<&Layer>)> = Vec::new();
+    /// One line for all sandboxes: each missing layer, and who lacks it where that are not all.
+    fn layers_short(&self, told: &BTreeSet<String>) -> Option<String> {
+        let mut of_layers: Vec<(String, Vec<String>)> = Vec::new();
+        let mut all: Vec<String> = Vec::new();
         for layer in self.not_enforced.values().filter(|layer| !told.contains(&missing_layer(layer))) {
-            let who = owner(layer.server_id.as_ref());
-            match of_sandboxes.iter_mut().find(|(known, _)| *known == who) {
-                Some((_, layers)) => layers.push(layer),
-                None => of_sandboxes.push((who, vec![layer])),
+            let (lacks, who) = (missing_layer(layer), owner(layer.server_id.as_ref()));
+            if !all.contains(&who) {
+                all.push(who.clone());
+            }
+            match of_layers.iter_mut().find(|(known, _)| *known == lacks) {
+                Some((_, owners)) if owners.contains(&who) => {}
+                Some((_, owners)) => owners.push(who),
+                None => of_layers.push((lacks, vec![who])),
             }
         }
-        let mut lines: Vec<(Vec<String>, Vec<String>)> = Vec::new();
-        for (who, layers) in of_sandboxes {
-            let lacks: Vec<String> = layers.iter().map(|layer| missing_layer(layer)).collect();
-            match lines.iter_mut().find(|(_, known)| *known == lacks) {
-                Some((others, _)) => others.push(who),
-                None => lines.push((vec![who], lacks)),
-            }
-        }
-        let line = |(who, lacks): (Vec<String>, Vec<String>)| {
-            format!(
-                "not fully enforced for {}: {}; `agentsh report` says why",
-                who.join(", "),
-                lacks.join(", ")
-            )
+        let is_shared = of_layers.iter().all(|(_, owners)| owners.len() == all.len());
+        let line = |(lacks, owners): (String, Vec<String>)| match is_shared {
+            true => lacks,
+            false => format!("{lacks} for {}", owners.join(", ")),
         };
-        lines.into_iter().map(line).collect()
+        let lines: Vec<String> = of_layers.into_iter().map(line).collect();
+        let who = if is_shared { format!(" for {}", all.join(", ")) } else { String::new() };
+        let between = if is_shared { ", " } else { "; " };
+        let text = format!("not fully enforced{who}: {}; `agentsh report` says why", lines.join(between));
+        (!lines.is_empty()).then_some(text)
     }
+}
+
+/// The files and hashes are in the report and the difference.
+fn changed_program(found: &Mismatch) -> String {
+    let server = line(&found.server_id.0);
+    format!("changed program: {server} ({}); `agentsh mcp pins diff --server {server}`", found.action)
 }

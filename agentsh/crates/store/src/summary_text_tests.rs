@@ -34,6 +34,10 @@ fn missing_layer_of_a_machine_is_reported_once() {
     let short = summary.render_short(&BTreeSet::new(), &[]);
     assert_eq!(short.matches("not fully enforced").count(), 1, "{short}");
     assert!(short.contains("not fully enforced for the agent, fs, git: "), "{short}");
+    let unequal = [events, vec![lacks(None, "data flow")]].concat();
+    let short = self::summary(&unequal).render_short(&BTreeSet::new(), &[]);
+    assert!(short.contains("data flow (a watchdog over all) for the agent; "), "{short}");
+    assert_eq!(short.matches("not fully enforced").count(), 1, "{short}");
     assert_eq!(summary.render_short(&summary.weakened_layers(), &[]).lines().count(), 1);
     assert!(summary.render_text(100).contains("not enforced\n  cpu limit of the agent"));
 }
