@@ -135,6 +135,13 @@ pub fn run(mut args: RunArgs, was_interrupted: &Cell<bool>) -> impl Future<Outpu
 }
 
 async fn run_given(args: RunArgs, given: CommandLine, was_interrupted: &Cell<bool>) -> u8 {
+    // Before anything else is told about the session. Without PATH, the default one is searched.
+    let program = given.words.first().map_or("", String::as_str);
+    let is_name = !program.is_empty() && !program.contains('/') && std::env::var_os("PATH").is_some();
+    if is_name && !super::why::is_in_path(program) {
+        fail(&format!("{program}: no such command in PATH"));
+        return MISSING_PROGRAM;
+    }
     let open =
         |file: &Option<PathBuf>, what| file.as_deref().map(|file| Target::open(file, what)).transpose();
     let (target, receipt) = match (open(&args.report_json, "report"), open(&args.receipt, "receipt")) {
@@ -144,12 +151,6 @@ async fn run_given(args: RunArgs, given: CommandLine, was_interrupted: &Cell<boo
     // Checked before the run, so that a mistake does not cost the run.
     if let Some(file) = args.learn.as_deref().filter(|file| file.symlink_metadata().is_ok()) {
         return fail(&format!("--learn: '{}' is there already; name a new file", file.display()));
-    }
-    // Before anything else is told about the session.
-    let program = given.words.first().map_or("", String::as_str);
-    if !program.is_empty() && !program.contains('/') && !super::why::is_in_path(program) {
-        fail(&format!("{program}: no such command in PATH"));
-        return MISSING_PROGRAM;
     }
     let request = Request {
         policy: args.policy,

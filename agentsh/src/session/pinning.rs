@@ -158,14 +158,15 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
 
 /// A few paths as they are; of many their number, the directory of all of them and a few names in it.
 fn changed_files(paths: &[&Path]) -> String {
-    const MAX_SHOWN: usize = 3;
-    let shown: Vec<_> = paths.iter().take(MAX_SHOWN).map(|path| path.display().to_string()).collect();
+    const MAX_SHOWN: usize = 8;
+    const MAX_NAMES: usize = 3;
     if paths.len() <= MAX_SHOWN {
+        let shown: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
         return shown.join(", ");
     }
     let is_above_all = |above: &&Path| paths.iter().all(|path| path.starts_with(above));
     let above = paths[0].ancestors().skip(1).find(is_above_all).unwrap_or(Path::new("/"));
-    let names = paths.iter().take(MAX_SHOWN).filter_map(|path| path.strip_prefix(above).ok());
+    let names = paths.iter().take(MAX_NAMES).filter_map(|path| path.strip_prefix(above).ok());
     let names: Vec<_> = names.map(|path| path.display().to_string()).collect();
     format!("{} files below {} ({}, ...)", paths.len(), above.display(), names.join(", "))
 }

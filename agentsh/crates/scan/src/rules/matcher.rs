@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::lexicon::{Hit, Lexicon};
-use super::raw::{PatternError, Rule};
+use super::raw::Rule;
 
 /// Default distance in bytes between concepts of a rule.
 const GAP: usize = 16;
@@ -67,19 +67,21 @@ pub struct State {
 }
 
 impl Matcher {
-    pub(super) fn new(rules: &[Rule], lexicon: &mut Lexicon) -> Result<Self, PatternError> {
+    pub(super) fn new(rules: &[Rule], lexicon: &mut Lexicon) -> Result<Self, String> {
         let mut matcher = Self::default();
         let (mut chain_steps, mut set_members) = (0, 0);
         for (at, rule) in rules.iter().enumerate() {
             matcher.capitals.push(rule.capitals);
             if rule.sequence.is_empty() && rule.together.is_empty() && rule.says.is_empty() {
-                return Err(PatternError::Empty(rule.id.clone()));
+                return Err(format!(
+                    "rule '{}' needs one of the keys `sequence`, `together` and `says`",
+                    rule.id
+                ));
             }
             let number = |concept: &str, lexicon: &Lexicon| {
-                lexicon.number(concept).ok_or_else(|| PatternError::NoConcept {
-                    rule: rule.id.clone(),
-                    concept: concept.to_owned(),
-                })
+                lexicon
+                    .number(concept)
+                    .ok_or_else(|| format!("rule '{}' names '{concept}', which is not a concept", rule.id))
             };
             if !rule.says.is_empty() {
                 let own = lexicon.add(&format!("says {}", rule.id), &rule.says);
