@@ -48,6 +48,8 @@ fn inspected_requests_are_judged_one_by_one() {
         let python = place.write("client.py", include_str!("clients/client.py")).display().to_string();
         let node = place.write("client.mjs", include_str!("clients/client.mjs")).display().to_string();
         if Path::new("/usr/bin/curl").exists() {
+            // The offer to change to HTTP/2 is not passed on.
+            attempts.push(yes("client curl -sSf --http2 http://allowed.test/x".to_owned()));
             let with = |header: &str| format!("client curl -sSf -H {header} https://allowed.test:8443/x");
             attempts.extend(
                 ["X-Forwarded-Path:admin", "X-Goog-Method-Override:DELETE", "Destination:/admin"]

@@ -16,7 +16,7 @@ while read -r line; do
   case $line in
     *'"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"prompts":{}},"serverInfo":{"name":"s","version":"1"},"instructions":'"$(cat instructions)"'}' ;;
     *'"tools/list"'*) result='{"tools":'"$(cat tools)"'}' ;;
-    *'"prompts/list"'*) result='{"prompts":'"$(cat prompts)"'}' ;;
+    *'"prompts/list"'*) [ -e ends ] && exit 3; result='{"prompts":'"$(cat prompts)"'}' ;;
     *'"prompts/get"'*) result='{"messages":[{"role":"user","content":{"type":"text","text":"got"}}]}' ;;
     *'"resources/list"'*) result='{"resources":'"$(cat resources 2>/dev/null || echo '[]')"'}' ;;
     *'"resources/read"'*) result='{"contents":[{"uri":"file:///r","text":"got"}]}' ;;
@@ -158,6 +158,37 @@ fn call_of_a_client_that_never_lists_is_judged_by_the_definition() {
     }
     assert!(peer.call("read", json!({})).to_string().contains("nobody-to-ask"));
     peer.finish();
+}
+
+/// A server that ends while agentsh lists its prompts lists nothing else either.
+#[test]
+fn requests_that_wait_for_lists_of_a_server_that_ended_get_errors() {
+    let place = Place::new(Mode::Invoker);
+    place.user_policy(
+        "version: 1\nsandbox: {mcp: {version_pinning: {on_change: block, pin_binary: false}}}\n",
+    );
+    offer(&place, &json!([tool("read", "Reads.")]), "x");
+    place.write(place.project.join("resources"), json!([{"uri": "file:///r", "name": "r"}]).to_string());
+    let start = || {
+        let mut peer =
+            Peer::start(place.agentsh(&["mcp", "run", "--id", "s", "--"]).arg(place.home.join("server")));
+        peer.shake_hands();
+        peer
+    };
+    let mut first = start();
+    ["prompts/list", "resources/list"].iter().for_each(|list| drop(first.request(list, json!({}))));
+    first.finish();
+    place.write(place.project.join("ends"), "");
+    let mut second = start();
+    let asked = [
+        second.ask("prompts/get", json!({"name": "p"})),
+        second.ask("resources/read", json!({"uri": "file:///r"})),
+    ];
+    for id in &asked {
+        let answer = second.answer(id).to_string();
+        assert!(answer.contains("server-ended") && answer.contains("has to come first"), "{answer}");
+    }
+    second.finish();
 }
 
 /// What a server does not list cannot be trusted.

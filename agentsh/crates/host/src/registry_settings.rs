@@ -112,20 +112,32 @@ fn plain_setting(lines: &[&str]) -> Option<String> {
 /// The same of TOML. An index whose address is left out is left out as a whole: uv would refuse it.
 fn toml_without_secrets(text: &str) -> String {
     let Ok(mut table) = text.parse::<toml::Table>() else { return String::new() };
-    table.retain(|name, value| !names_secret(name) && keep_plain(value));
+    keep_plain_entries(&mut table);
     toml::to_string(&table).unwrap_or_default()
 }
 
-/// Leaves out what is no setting of sources. False: nothing is left.
+fn keep_plain_entries(table: &mut toml::Table) {
+    table.retain(|name, value| !names_secret(name) && keep_plain(value));
+}
+
+/// Leaves secrets out. False: nothing is left.
 fn keep_plain(value: &mut toml::Value) -> bool {
     match value {
         toml::Value::String(text) => is_plain(text),
         toml::Value::Array(items) => {
-            items.retain_mut(keep_plain);
+            items.retain_mut(|item| match item {
+                toml::Value::Table(index) => {
+                    let before = index.len();
+                    keep_plain_entries(index);
+                    index.len() == before
+                }
+                item => keep_plain(item),
+            });
             !items.is_empty()
         }
-        toml::Value::Table(table) => {
-            table.iter_mut().all(|(name, value)| !names_secret(name) && keep_plain(value))
+        toml::Value::Table(section) => {
+            keep_plain_entries(section);
+            !section.is_empty()
         }
         _ => true,
     }
@@ -187,6 +199,9 @@ mod tests {
         );
         let uv = "keyring-provider = \"subprocess\"\n\n[[index]]\nname = \"corp\"\nurl = \"https://b.example/simple\"\n";
         let both = format!("{uv}\n[[index]]\nname = \"own\"\nurl = \"https://bob:pw@a.example/simple\"\n");
+        let section = "[pip]\nindex-url = \"https://b.example/simple\"\n";
+        let with_secret = format!("{section}extra-index-url = [\"https://bob:pw@a.example/simple\"]\n");
+        assert_eq!(toml_without_secrets(&with_secret), section);
         assert_eq!((toml_without_secrets(uv), toml_without_secrets(&both)), (uv.to_owned(), uv.to_owned()));
     }
 
