@@ -44,7 +44,8 @@ impl Outbox {
 
     /// Like `push`, for an answer: not in one write with a preceding progress notification.
     pub fn push_answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.progressed.take().is_some_and(|progressed| progressed.elapsed() < PROGRESS_GAP) {
+        let is_written = self.waiting() == 0;
+        if self.progressed.take().is_some_and(|at| !is_written || at.elapsed() < PROGRESS_GAP) {
             self.gaps.push_back(self.buffer.len());
         }
         self.push(write);
