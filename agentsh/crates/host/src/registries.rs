@@ -19,7 +19,7 @@ use crate::users_networks::users_networks;
 use crate::{Context, apt, go_modules, host_programs, registry_settings};
 
 /// Maximum size of one configuration file.
-pub(crate) const MAX_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 /// Variables that name registries.
 pub(crate) const NPM_VARIABLES: &[&str] = &["npm_config_registry", "NPM_CONFIG_REGISTRY", "YARN_REGISTRY"];
 pub(crate) const PYTHON_VARIABLES: &[&str] =
@@ -446,7 +446,7 @@ pub fn directories(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Empty if there is none, or if it is too large for a configuration.
-fn read(file: &Path) -> String {
+pub(crate) fn read(file: &Path) -> String {
     small_file::text(file, MAX_BYTES).unwrap_or_default()
 }
 

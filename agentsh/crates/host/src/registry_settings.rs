@@ -1,13 +1,10 @@
 //! Files and variables of package managers that say where packages come from, without what may be a secret.
 
-use std::path::Path;
-
-use agentsh_base::small_file;
 use agentsh_sandbox::spec::{EnvChange, File};
 use agentsh_secrets::{certain, views};
 
 use crate::Context;
-use crate::registries::{MAX_BYTES, NPM_VARIABLES, PYTHON_VARIABLES};
+use crate::registries::{NPM_VARIABLES, PYTHON_VARIABLES, read};
 
 /// Words in the name of a setting that holds a secret or names a file of one.
 const SECRET_WORDS: [&str; 20] = [
@@ -70,10 +67,6 @@ pub(crate) fn variables(context: &Context) -> Vec<EnvChange> {
     });
     let plain = plain.filter(|(_, kept)| !kept.is_empty());
     plain.map(|(name, kept)| EnvChange::Default((*name).to_owned(), kept)).collect()
-}
-
-fn read(file: &Path) -> String {
-    small_file::text(file, MAX_BYTES).unwrap_or_default()
 }
 
 /// The settings of an `ini` file that neither name a secret, a certificate or a key, nor hold an address with one. Of several

@@ -12,23 +12,19 @@ const JUDGED_CALL_MEMBERS: [&str; 2] = ["name", "arguments"];
 /// Maximum number of digits of a number that counts as a counter.
 const MAX_COUNTER_DIGITS: usize = 10;
 
-/// A message without these members.
-pub(super) fn members_but<'a>(tree: &Json<'a>, judged: &[&str]) -> Json<'a> {
-    let members = tree.as_object().unwrap_or_default().iter();
-    Json::Object(members.filter(|(raw, _)| !judged.contains(&&*unescape(raw))).cloned().collect())
+/// The members of an object without these.
+pub(super) fn members_but<'a>(value: &Json<'a>, names: &[&str]) -> Vec<(&'a str, Json<'a>)> {
+    let members = value.as_object().unwrap_or_default().iter();
+    members.filter(|(raw, _)| !names.contains(&&*unescape(raw))).cloned().collect()
 }
 
 /// All other members from which a server could read text. None: there are none.
 pub(super) fn extra_members<'a>(tree: &Json<'a>, method: &str) -> Option<Json<'a>> {
-    let others = |value: &Json<'a>, judged: &[&str]| -> Vec<(&'a str, Json<'a>)> {
-        let members = value.as_object().unwrap_or_default().iter();
-        members.filter(|(raw, _)| !judged.contains(&&*unescape(raw))).cloned().collect()
-    };
-    let mut rest = others(tree, &JUDGED);
+    let mut rest = members_but(tree, &JUDGED);
     if method == "tools/call"
         && let Some(params) = tree.member("params")
     {
-        rest.extend(others(params, &JUDGED_CALL_MEMBERS));
+        rest.extend(members_but(params, &JUDGED_CALL_MEMBERS));
     }
     rest.iter()
         .any(|(raw, value)| !UNINFORMATIVE_NAMES.contains(raw) || says_something(value))

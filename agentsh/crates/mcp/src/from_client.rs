@@ -381,7 +381,7 @@ impl<R: Recorder> Connection<R> {
             }
             _ => {}
         }
-        let rest = members_but(tree, &["jsonrpc", "method"]);
+        let rest = Json::Object(members_but(tree, &["jsonrpc", "method"]));
         let matter = SubjectKind::Around { name: method, rest: &rest };
         let decision = self.decide_offloaded(matter, None).await;
         self.record_findings(method, &serde_json::Value::Null, &decision);

@@ -98,11 +98,8 @@ impl Pairs {
         }
     }
 
-    /// Adds a phrase; returns the place if the points reach the threshold.
+    /// Adds a phrase of a role ([`Self::is_role`]); returns the place if the points reach the threshold.
     pub fn step(&self, reader: &mut Reader, hit: Hit) -> Option<Range<usize>> {
-        if self.roles.get(usize::from(hit.concept)).is_none_or(|role| *role == 0) {
-            return None;
-        }
         let mut new = [0; RECENT];
         let mut count = 0;
         self.pairs(reader, hit, &mut |pair| {

@@ -135,7 +135,7 @@ impl View {
 
     /// As if made from `parent`'s original.
     pub fn rebase(&mut self, parent: &View) {
-        let mut marks = Vec::with_capacity(self.marks.len() + parent.marks.len());
+        let mut marks = Vec::with_capacity(self.marks.len());
         for (at, (start, inner)) in self.marks.iter().copied().enumerate() {
             marks.push((start, parent.original_position(inner)));
             // Where the parent's original is not continuous within this piece.
@@ -202,13 +202,10 @@ impl Builder {
     /// Puts a piece in place of the last `bytes` of the view.
     pub fn replace_tail(&mut self, bytes: usize, piece: &str) {
         let start = self.view.text.len() - bytes;
-        let at = self
-            .view
-            .marks
-            .iter()
-            .rfind(|mark| mark.0 <= start)
-            .map_or(start, |mark| mark.1 + start - mark.0);
-        self.view.marks.retain(|mark| mark.0 < start);
+        let marks = &mut self.view.marks;
+        let last = marks.partition_point(|mark| mark.0 <= start).checked_sub(1);
+        let at = last.map_or(start, |last| marks[last].1 + start - marks[last].0);
+        marks.truncate(marks.partition_point(|mark| mark.0 < start));
         self.view.text.truncate(start);
         self.put(piece, at);
     }
