@@ -143,14 +143,7 @@ pub fn forward(host: &Place, words: &[&str]) -> Outcome {
     processes::end_below(&state);
     let mut all = vec!["fleet", "forward", "--once"];
     all.extend(words);
-    loop {
-        let outcome = Outcome::of(&mut host.agentsh(&all));
-        // Killed, and not yet gone.
-        if !outcome.stderr.contains("another process forwards") {
-            return outcome;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    Outcome::of(&mut host.agentsh(&all))
 }
 
 /// A session with a server, calls, and one that is refused.

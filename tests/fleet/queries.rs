@@ -1,5 +1,7 @@
 //! Answers of a fleet, compared with those of the host itself.
 
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use super::{Server, asked, forward, hosts, on_both, session};
@@ -148,6 +150,29 @@ fn a_session_of_an_enrolled_host_is_forwarded_while_it_runs() {
         use std::os::unix::fs::MetadataExt;
         assert_eq!(std::fs::metadata(path).unwrap().mode() & 0o777, 0o600);
     }
+}
+
+/// A forwarder waits for a minute after its session; `--once` in that minute is a script that must know that all is sent.
+#[test]
+fn forward_once_sends_beside_a_running_forwarder() {
+    let at = Place::new(Mode::Invoker);
+    let server = Server::start(&at, at.home.join("fleet.db").to_str().unwrap(), &[]);
+    server.login(&at, "approver");
+    let host = Place::new(Mode::Invoker);
+    server.enrol(&host, "laptop");
+    let mut command = host.agentsh(&["fleet", "forward"]);
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = quiet.spawn().unwrap();
+    session(&host, 2);
+    let other = Outcome::of(&mut host.agentsh(&["fleet", "forward", "--until-idle"])).expect_code(0);
+    assert!(other.stderr.contains("another process forwards"), "{other}");
+    Outcome::of(&mut host.agentsh(&["fleet", "forward", "--once"])).expect_code(0);
+    let own = host.listed(&["mcp", "events", "--limit", "1000", "--json"]).len();
+    assert_eq!(asked(&at, &server, &["mcp", "events", "--limit", "1000"]).len(), own);
+    let _ended = running.kill();
+    let _reaped = running.wait();
+    let (known, code) = hosts(&at);
+    assert_eq!((code, &known[0]["incidents"]), (0, &serde_json::json!([])), "{known:?}");
 }
 
 #[test]

@@ -287,6 +287,21 @@ fn a_bundle_is_tried_on_what_was_recorded() {
     );
 }
 
+/// The documented order: a key, a bundle, and what it would refuse, before any host follows the organisation.
+#[test]
+fn a_bundle_is_tried_with_the_file_of_its_public_key() {
+    let place = Place::new(Mode::Invoker);
+    bundle(&place, &["keygen", "acme.key"]).expect_code(0);
+    let signed = sign(&place, "acme.key", 7, "90d", POLICY, &LOCKS);
+    let signed = signed.to_str().unwrap();
+    let unknown = bundle(&place, &["try", signed]).expect_code(2);
+    assert!(unknown.stderr.contains("--public-key"), "{unknown}");
+    bundle(&place, &["try", signed, "--public-key", "acme.key.pub", "--days", "7"]).expect_code(0);
+    bundle(&place, &["verify", signed, "--public-key", "acme.key.pub"]).expect_code(0);
+    bundle(&place, &["keygen", "other.key"]).expect_code(0);
+    bundle(&place, &["verify", signed, "--public-key", "other.key.pub"]).expect_code(1);
+}
+
 fn ask(mut stream: std::net::TcpStream, path: &str) {
     use std::io::{Read as _, Write as _};
     write!(stream, "GET {path} HTTP/1.1\r\n\r\n").unwrap();

@@ -90,13 +90,22 @@ pub fn organisation(place: &CommandContext) -> Result<Option<Organisation>, Fail
         .map_err(|error| Failure::Failed(error.to_string()))
 }
 
+/// A public key as it is, or the last line of a minisign public key file.
+fn public_key(word: &str) -> Result<String, Failure> {
+    if !Path::new(word).is_file() {
+        return Ok(word.to_owned());
+    }
+    let text = text_of(Path::new(word))?;
+    Ok(text.trim_end().lines().next_back().unwrap_or_default().trim().to_owned())
+}
+
 pub fn open(file: &Path, keys: &[String], place: &CommandContext) -> Result<Bundle, Failure> {
     let keys = match (keys, organisation(place)?) {
         ([], None) => {
-            return Err(Failure::Usage("the signer is not known: give --public-key KEY".to_owned()));
+            return Err(Failure::Usage("the signer is not known: give --public-key with a key, or with the .pub file of `agentsh policy bundle keygen`".to_owned()));
         }
         ([], Some(organisation)) => organisation.keys,
-        (given, _) => given.to_vec(),
+        (given, _) => given.iter().map(|key| public_key(key)).collect::<Result<_, _>>()?,
     };
     let shown = file.display().to_string();
     Bundle::read(&shown, &text_of(file)?, &keys).map_err(|error| {

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use super::PinError;
 use super::context::Context;
 use super::file::Role;
+use super::imports::Language;
 use super::package::{self, Package};
 use super::search;
 use super::tree::{Code, Selection, TreeSource};
 
 /// The code that Node, Bun and Deno load from a working directory: the rest of it is data, which changes.
 static SCRIPTS: Code = Code {
+    language: Language::Node,
     endings: &["js", "mjs", "cjs", "node", "wasm", "ts", "mts", "cts", "jsx", "tsx"],
     names: &[
         "package.json",
@@ -45,7 +47,12 @@ pub(super) fn pin(context: &mut Context<'_>, entry: &Path) -> Result<String, Pin
         }
         package.map_or(file_identity, |package| package.identity())
     } else if let Some(Package { root, .. }) = package {
-        context.tree("package", &root, Selection { code: Some(&SCRIPTS), ..Selection::default() })?;
+        let imports = context.imports(&root, entry, &SCRIPTS);
+        context.tree(
+            "package",
+            &root,
+            Selection { code: Some(&SCRIPTS), imports, ..Selection::default() },
+        )?;
         ancestors(context, root.parent(), "../")?;
         file_identity
     } else {
@@ -70,7 +77,7 @@ fn ancestors(context: &mut Context<'_>, directory: Option<&Path>, prefix: &str) 
     Ok(())
 }
 
-/// The loadable files in a script's directory and below. Of a directory that holds a whole life (`~`, `/tmp`), or the
+/// The loadable files in a script's directory and below; in the project those that the script imports. Of a directory that holds a whole life (`~`, `/tmp`), or the
 /// project next to other things, only the script itself is pinned, and only it is shown.
 pub(super) fn scripts(
     context: &mut Context<'_>,
@@ -82,7 +89,8 @@ pub(super) fn scripts(
         context.show_script(entry, directory);
         return Ok(());
     }
-    context.tree("script", directory, Selection { code: Some(code), ..Selection::default() })
+    let imports = context.imports(directory, entry, code);
+    context.tree("script", directory, Selection { code: Some(code), imports, ..Selection::default() })
 }
 
 fn outermost_modules(path: &Path) -> Option<PathBuf> {

@@ -6,12 +6,14 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
 use super::PinError;
 use super::file::{self, FileKey, Hasher, MAX_ENTRIES, Stamp, hex};
+use super::imports::{Imports, Language};
 
 /// Deeper than any package manager nests, shallow enough for the stack and the descriptor limit.
 const MAX_DEPTH: usize = 96;
@@ -42,6 +44,7 @@ pub struct PinnedTree {
     /// `sha256:` over `manifest`.
     pub digest: String,
     /// Relative path to `sha256:HEX`, or to `link:TARGET`, followed by ` sha256:HEX` when the target is a file.
+    /// `name`: only its presence counts.
     pub manifest: BTreeMap<PathBuf, String>,
     pub source: TreeSource,
     /// The packages inside by their directories, as far as a lock file or the installer's records name them.
@@ -66,6 +69,7 @@ struct Link {
 /// The files of a directory from which a runtime loads code; all others are data.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Code {
+    pub language: Language,
     /// Their endings, without the dot.
     pub endings: &'static [&'static str],
     /// Files that say which code is loaded.
@@ -75,7 +79,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    fn has(&self, relative: &Path) -> bool {
+    pub(super) fn has(&self, relative: &Path) -> bool {
         let is_one_of =
             |part: Option<&OsStr>, of: &[&str]| of.iter().any(|one| part == Some(OsStr::new(one)));
         is_one_of(relative.extension(), self.endings)
@@ -95,17 +99,42 @@ pub(super) struct Selection {
     pub names: Option<BTreeSet<OsString>>,
     /// Only these files; None is every file.
     pub code: Option<&'static Code>,
+    /// Of the code only what these name.
+    pub imports: Option<Arc<Imports>>,
     /// Not this directory, relative to the root.
     pub hidden: Option<PathBuf>,
 }
 
 impl Selection {
     fn file(&self, relative: &Path) -> bool {
-        self.entry(relative) && self.code.is_none_or(|code| code.has(relative))
+        self.entry(relative)
+            && self.code.is_none_or(|code| match &self.imports {
+                Some(imports) => imports.file(relative, code),
+                None => code.has(relative),
+            })
     }
 
     fn directory(&self, relative: &Path) -> bool {
-        self.entry(relative) && !self.leaves_out(relative)
+        self.entry(relative)
+            && !self.leaves_out(relative)
+            && self.imports.as_ref().is_none_or(|imports| imports.directory(relative))
+    }
+
+    /// Whether a directory may have something that counts.
+    fn is_walked(&self, relative: &Path) -> bool {
+        let may_be_shadow = || self.imports.as_ref().is_some_and(|imports| imports.may_be_shadow(relative));
+        self.directory(relative) || !self.leaves_out(relative) && may_be_shadow()
+    }
+
+    /// A file that counts by its name alone.
+    fn is_shadow(&self, relative: &Path) -> bool {
+        let (Some(imports), Some(code)) = (&self.imports, self.code) else { return false };
+        imports.is_shadow(relative, code)
+    }
+
+    /// Whether all code in a directory counts.
+    fn is_whole(&self, relative: &Path) -> bool {
+        !self.leaves_out(relative) && self.imports.as_ref().is_none_or(|imports| imports.is_whole(relative))
     }
 
     /// Whether a directory is no part of the tree, or is in such a one.
@@ -206,7 +235,7 @@ impl Walk<'_, '_> {
         let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|source| PinError::io(&shown, source))?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory if self.tree.selection.directory(relative) => {
+            FileType::Directory if self.tree.selection.is_walked(relative) => {
                 match open_directory(parent, name, &shown) {
                     Err(error) if self.is_of_others(&stat, &error) => Ok(()),
                     opened => self.directory(opened?, relative, depth + 1),
@@ -223,12 +252,21 @@ impl Walk<'_, '_> {
                 self.tree.files.insert(relative.to_owned(), (stamp, digest));
                 Ok(())
             }
-            FileType::RegularFile => Ok(()),
+            FileType::RegularFile => {
+                self.shadow(relative);
+                Ok(())
+            }
             FileType::Symlink => self.link(parent, relative, name, file::key_of(&stat)),
             kind if self.tree.selection.file(relative) => {
                 Err(PinError::SpecialFile { path: shown, kind: file::kind_name(kind) })
             }
             _ => Ok(()),
+        }
+    }
+
+    fn shadow(&mut self, relative: &Path) {
+        if self.tree.selection.is_shadow(relative) {
+            self.tree.manifest.insert(relative.to_owned(), "name".to_owned());
         }
     }
 
@@ -272,13 +310,16 @@ impl Walk<'_, '_> {
                 }
                 FileType::Directory if self.tree.selection.directory(relative) => {
                     let hashed = real.strip_prefix(&self.tree.root).is_ok_and(|inside| {
-                        self.tree.selection.names.is_none() && !self.tree.selection.leaves_out(inside)
+                        self.tree.selection.names.is_none() && self.tree.selection.is_whole(inside)
                     });
                     if !hashed {
                         self.tree.outside.push((relative.to_owned(), real.clone()));
                     }
                 }
-                FileType::RegularFile | FileType::Directory => return Ok(()),
+                FileType::RegularFile | FileType::Directory => {
+                    self.shadow(relative);
+                    return Ok(());
+                }
                 kind if self.tree.selection.file(relative) => {
                     return Err(PinError::SpecialFile { path: shown, kind: file::kind_name(kind) });
                 }
@@ -325,8 +366,7 @@ impl PinnedTree {
     pub(super) fn holds(&self, directory: &Path, code: Option<&Code>) -> bool {
         let own = &self.selection;
         let is_whole = |inside: &Path| {
-            own.code.is_none_or(|own| Some(own) == code || own.is_installed(inside))
-                && !own.leaves_out(inside)
+            own.code.is_none_or(|own| Some(own) == code || own.is_installed(inside)) && own.is_whole(inside)
         };
         own.names.is_none() && directory.strip_prefix(&self.root).is_ok_and(is_whole)
     }
@@ -356,6 +396,13 @@ impl PinnedTree {
         self.directories.iter().try_for_each(|(relative, stamp)| self.directory_unchanged(relative, stamp))
     }
 
+    fn has_shadow(&self, parent: &OwnedFd, relative: &Path) -> Result<bool, PinError> {
+        let path = self.root.join(relative);
+        let descriptor =
+            open_directory(parent, relative.file_name().map_or(Path::new("."), Path::new), &path)?;
+        Ok(names(&descriptor, &path)?.iter().any(|name| self.selection.is_shadow(&relative.join(name))))
+    }
+
     /// A directory may get new entries that do not belong to the tree: only then are its names compared.
     fn directory_unchanged(&self, relative: &Path, stamp: &Stamp) -> Result<(), PinError> {
         let path = self.root.join(relative);
@@ -371,22 +418,23 @@ impl PinnedTree {
         let descriptor = open_directory(CWD, &path, &path)?;
         for name in names(&descriptor, &path)? {
             let inside = relative.join(&name);
-            let known = self.files.contains_key(&inside)
-                || self.links.contains_key(&inside)
-                || self.directories.contains_key(&inside);
+            let known = self.manifest.contains_key(&inside) || self.directories.contains_key(&inside);
             if known {
                 continue;
             }
             let stat = rustix::fs::statat(&descriptor, Path::new(&name), AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|_| changed(&path))?;
             let belongs = match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => self.selection.directory(&inside),
+                FileType::Directory if !self.selection.directory(&inside) => {
+                    self.selection.is_walked(&inside) && self.has_shadow(&descriptor, &inside)?
+                }
+                FileType::Directory => true,
                 // As in `link`: by the target.
                 FileType::Symlink if self.root.join(&inside).is_dir() => self.selection.directory(&inside),
                 FileType::Symlink => self.selection.file(&inside),
                 _ => self.selection.file(&inside),
             };
-            if belongs {
+            if belongs || self.selection.is_shadow(&inside) {
                 return Err(changed(&self.root.join(inside)));
             }
         }

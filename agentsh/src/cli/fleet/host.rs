@@ -12,7 +12,7 @@ use agentsh_fleet::forward::{ForwardError, ForwardUntil, forward as send};
 use agentsh_fleet::key_files::{self, HostFile, KeyFileError};
 use agentsh_fleet::keys::HostKey;
 use agentsh_fleet::wire::{Enrol, Enrolled};
-use agentsh_terminal::output::{Context, Failure, NO, OK};
+use agentsh_terminal::output::{Context, Failure, OK};
 use agentsh_terminal::stop;
 
 #[derive(Debug, Args)]
@@ -106,7 +106,7 @@ pub(super) async fn enrol(args: &EnrolArgs, context: &Context, out: &mut dyn Wri
     Ok(OK)
 }
 
-/// Exit status 0: everything is sent; 1: the server refuses this host, or with `--once` another process forwards.
+/// Exit status 0: everything is sent, or without `--once` another process sends it; 1: the server refuses this host.
 pub(super) async fn forward(
     args: &ForwardArgs,
     context: &Context,
@@ -122,11 +122,13 @@ pub(super) async fn forward(
     // A session started it, and it outlives that and its terminal.
     let is_alone = until == ForwardUntil::Idle && rustix::process::setsid().is_ok();
     go_last(is_alone);
-    let Some(_lock) = key_files::lock(&context.state_dir).map_err(unusable)? else {
+    // The lock only spares the server what would be sent twice: it ignores rows that it has. `--once` must know that
+    // everything is sent, so it sends what is missing beside another process.
+    let lock = key_files::lock(&context.state_dir).map_err(unusable)?;
+    if lock.is_none() && !args.once {
         writeln!(err, "another process forwards already")?;
-        // Whether everything is sent is not known here.
-        return Ok(if args.once { NO } else { OK });
-    };
+        return Ok(OK);
+    }
     let client = Client::host(http()?, &file).map_err(failure)?;
     let stop = stop::stop_signal()?;
     if until == ForwardUntil::Sent

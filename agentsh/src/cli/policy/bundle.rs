@@ -79,8 +79,8 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct Keys {
-    /// A public key, instead of those in organisation.yaml
-    #[arg(long = "public-key", value_name = "KEY")]
+    /// A public key or its file, instead of those in organisation.yaml
+    #[arg(long = "public-key", value_name = "KEY|FILE")]
     public_key: Vec<String>,
 }
 

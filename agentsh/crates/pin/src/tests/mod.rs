@@ -7,6 +7,7 @@
 )]
 
 mod files;
+mod imports;
 mod lines;
 mod node;
 mod python;
