@@ -291,3 +291,22 @@ fn links_in_the_project_show_nothing_of_the_home() {
         assert_eq!(outcome.stdout.lines().count(), 3, "{mode:?} {outcome}");
     }
 }
+
+#[test]
+fn approve_without_a_file_shows_what_waits() {
+    let place = Place::new(Mode::Invoker);
+    let approve = |words: &[&str]| Outcome::of(place.agentsh(&["mcp", "approve"]).args(words)).expect_code(0);
+    assert!(approve(&[]).stdout.contains("declares servers"));
+    place.write(".mcp.json", r#"{"mcpServers": {"mine": {"command": "python3", "args": ["server.py"]}}}"#);
+    let waiting = approve(&[]).stdout;
+    let path = place.project.join(".mcp.json");
+    assert_eq!(
+        waiting,
+        format!(
+            "server mine: python3 server.py\n{0}: not approved; to approve it: agentsh mcp approve {0}\n",
+            path.display()
+        )
+    );
+    approve(&[".mcp.json"]);
+    assert!(!approve(&[]).stdout.contains("python3"));
+}

@@ -67,7 +67,8 @@ fn the_name_of_an_agent_starts_it() {
     let outcome = Outcome::of(&mut place.agentsh(&["claude", "--help"])).expect_code(0);
     assert!(outcome.stdout.starts_with("started ") && outcome.stdout.contains("--help"), "{outcome}");
     assert_eq!(place.events("session_started").len(), 1);
-    Outcome::of(&mut place.agentsh(&["cluade"])).expect_code(125);
+    let unknown = Outcome::of(&mut place.agentsh(&["cluade"])).expect_code(125);
+    assert!(unknown.stderr.contains("agentsh run -- cluade"), "{unknown}");
 }
 
 fn start(place: &Place, words: &[&str]) -> Command {

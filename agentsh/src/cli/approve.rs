@@ -1,4 +1,4 @@
-//! `agentsh mcp approve FILE`: approves what a file of a project declares, bound to its content.
+//! `agentsh mcp approve [FILE]`: shows or approves what a file of a project declares, bound to its content.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -8,27 +8,34 @@ use clap::Args;
 use serde_json::Value;
 
 use agentsh_agents::dialect::Dialect;
+use agentsh_agents::project::scan_project;
 use agentsh_agents::{agreement, json};
+use agentsh_authoring::CommandContext;
 use agentsh_host::agreements;
 use agentsh_store::escape;
 use agentsh_terminal::output::{Context, Failure, OK};
 
 /// Maximum file size in bytes, the same as for the adapters.
 const MAX_BYTES: u64 = 1 << 20;
+/// Entries of a project in which unapproved files are looked for.
+const MAX_ENTRIES: usize = 100_000;
 
 #[derive(Debug, Args)]
 pub struct ApproveArgs {
     /// Revoke the approval
     #[arg(long)]
     forget: bool,
-    /// Files that came with a project, such as .mcp.json
-    #[arg(required = true, value_name = "FILE")]
+    /// Files that came with a project, such as .mcp.json; without one: show those that are not approved
+    #[arg(value_name = "FILE", required_if_eq("forget", "true"))]
     files: Vec<PathBuf>,
 }
 
 /// Runs the verb, and returns the exit status.
 pub fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let context = Context::of_process()?;
+    if args.files.is_empty() {
+        return show_waiting(&context, out);
+    }
     for path in &args.files {
         let shown = path.display();
         let text = read(path).map_err(|error| Failure::Usage(format!("cannot read {shown}: {error}")))?;
@@ -39,15 +46,7 @@ pub fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
             writeln!(out, "{shown}: no longer approved")?;
             continue;
         }
-        match &document {
-            Some(document) => describe(document, out)?,
-            // Keys and certificates are described, not printed.
-            None if text.contains(PEM) => {
-                let mut begins = text.lines().filter(|line| line.starts_with(PEM));
-                begins.try_for_each(|line| writeln!(out, "  {}", escape::line(line)))?;
-            }
-            None => text.lines().try_for_each(|line| writeln!(out, "  {}", escape::line(line)))?,
-        }
+        show(&text, document.as_ref(), out)?;
         agreements::add(&context.state_dir, &key)?;
         writeln!(
             out,
@@ -56,6 +55,45 @@ pub fn answer(args: &ApproveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         )?;
     }
     Ok(OK)
+}
+
+/// The files of this project that declare servers and are not approved.
+fn show_waiting(context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
+    let place = CommandContext::from_environment().map_err(|error| Failure::Failed(error.to_string()))?;
+    let project = place.project;
+    let approved = agreements::load(&context.state_dir);
+    let mut waiting = 0;
+    for found in scan_project(&project, MAX_ENTRIES).files.iter().filter(|found| found.starts) {
+        let path = project.join(&found.path);
+        let Ok(text) = read(&path) else { continue };
+        let document = parse(&text).filter(declares_servers);
+        if let Some(document) = document.filter(|_| !approved.contains(&agreement::key(&path, &text))) {
+            waiting += 1;
+            show(&text, Some(&document), out)?;
+            writeln!(out, "{}: not approved; to approve it: {}", path.display(), agreement::command(&path))?;
+        }
+    }
+    if waiting == 0 {
+        writeln!(out, "no file of {} declares servers that are not approved", project.display())?;
+    }
+    Ok(OK)
+}
+
+fn declares_servers(document: &Value) -> bool {
+    LISTS.iter().any(|(list, _)| document.get(list).is_some())
+}
+
+fn show(text: &str, document: Option<&Value>, out: &mut dyn Write) -> Result<(), Failure> {
+    match document {
+        Some(document) => describe(document, out)?,
+        // Keys and certificates are described, not printed.
+        None if text.contains(PEM) => {
+            let mut begins = text.lines().filter(|line| line.starts_with(PEM));
+            begins.try_for_each(|line| writeln!(out, "  {}", escape::line(line)))?;
+        }
+        None => text.lines().try_for_each(|line| writeln!(out, "  {}", escape::line(line)))?,
+    }
+    Ok(())
 }
 
 fn read(path: &PathBuf) -> std::io::Result<String> {

@@ -42,6 +42,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::session::run_error::{RunError, exit_code_of};
@@ -195,6 +196,9 @@ pub fn main() -> ExitCode {
             }
             // Nor is a closed standard error.
             let _ = write!(style::stderr(), "{}", error.render().ansi());
+            if let Some(program) = unknown_program(&error) {
+                let _ = writeln!(style::stderr(), "To run a program in a sandbox: agentsh run -- {program}");
+            }
             return misused().into();
         }
     };
@@ -273,6 +277,13 @@ fn command_line() -> impl Iterator<Item = std::ffi::OsString> {
         words.splice(1..1, ["run".into(), "--".into()]);
     }
     words.into_iter()
+}
+
+/// A word in place of a command that is none: it may be a program. As a shell reads it.
+fn unknown_program(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let is_first = std::env::args().nth(1).is_some_and(|first| first == *word);
+    agentsh_base::remedy::typed(word).filter(|_| is_first).map(std::borrow::Cow::into_owned)
 }
 
 /// The exit status of a command line that cannot be read: what the verb gives for other questions that it cannot

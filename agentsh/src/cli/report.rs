@@ -128,7 +128,8 @@ async fn print(
         Format::Json => json(out, report)?,
         Format::Text if args.json => json(out, report)?,
         Format::Text => {
-            let width = context.width.map_or(100, usize::from);
+            // Lines for a pipe stay whole, so that `grep` finds them.
+            let width = context.width.map_or(usize::MAX, usize::from);
             let text = report.summary.render_text(width) + "chain\n  " + &report.chain.describe() + "\n";
             let text = if context.width.is_some() { style::report(&text) } else { text };
             write!(out, "{text}")?;

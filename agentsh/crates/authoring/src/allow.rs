@@ -91,6 +91,14 @@ pub async fn allow(
             writeln!(err, "beware: {beware}")?;
         }
     }
+    for (want, ..) in &lines {
+        if let Question::Write(path) = &want.question
+            && let Err(rustix::io::Errno::ACCESS | rustix::io::Errno::ROFS) =
+                rustix::fs::access(path.as_str(), rustix::fs::Access::WRITE_OK)
+        {
+            writeln!(err, "you may not write {} yourself, so the agent cannot either", escape::line(path))?;
+        }
+    }
     if args.print {
         writeln!(err, "nothing was written")?;
         return Ok(OK);

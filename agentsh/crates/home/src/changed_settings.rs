@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 
 use agentsh_agents::Kind;
 use agentsh_agents::project::{ProjectAgentConfig, scan_project};
@@ -20,6 +21,8 @@ const MAX_NAMED: usize = 4;
 /// The file with the project's earlier settings, by path.
 const NAME: &str = "brought.json";
 const MAX_BYTES: u64 = 1 << 20;
+/// Declares servers and nothing else.
+const SERVERS: &str = ".mcp.json";
 
 /// Compares with the last start, and reports what is new.
 pub fn report_changes(facts: &Facts, record: &Record, kind: Kind) {
@@ -38,7 +41,11 @@ pub fn report_changes(facts: &Facts, record: &Record, kind: Kind) {
     if before.as_ref() == Some(&now) || before.is_none() && now.is_empty() {
         return;
     }
-    record.note(&line(&brings, &now, before.as_ref()));
+    // The start names the servers of a project, and how to approve them.
+    let is_told = before.is_none() && brings.files.iter().all(|file| file.path == Path::new(SERVERS));
+    if !is_told {
+        record.note(&line(&brings, &now, before.as_ref()));
+    }
     let kept = fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
