@@ -144,6 +144,7 @@ fn assignment(text: &str, name: usize, from: usize, values: &mut Values) -> Opti
     if !matches!(bytes.get(at), Some(b'=' | b':')) {
         return None;
     }
+    let sign = bytes[at];
     at += 1 + usize::from(bytes[at..].starts_with(b":=")) + usize::from(bytes[at..].starts_with(b"=>"));
     let glued = quote.is_none();
     at += spaces(at);
@@ -157,7 +158,7 @@ fn assignment(text: &str, name: usize, from: usize, values: &mut Values) -> Opti
         None => values.end(bytes, value_at),
     };
     let value = &bytes[value_at..end];
-    if !is_secret(value) {
+    if !is_secret(value) || value_quote.is_none() && is_code(value, sign == b':', &bytes[end..]) {
         return None;
     }
     let closed = value_quote.is_some_and(|mark| bytes.get(end) == Some(&mark));
@@ -179,6 +180,25 @@ fn is_secret(value: &[u8]) -> bool {
     }
     // `process.env.NAME`, `os.environ["X"]`, `get_secret(...)`.
     !any_byte(value, |byte| matches!(byte, b'(' | b'{' | b'[' | b'<')) && is_random(value)
+}
+
+/// An expression or a type in source code: a path of names (`config.token2`, `proc_macro::TokenStream`), or after a
+/// colon a name that ends as it does only in code (`password: Password2,`).
+fn is_code(value: &[u8], behind_colon: bool, rest: &[u8]) -> bool {
+    let is_word = |part: &[u8]| {
+        part.first().is_some_and(|first| !first.is_ascii_digit())
+            && part.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+            && !checks::looks_random(part)
+    };
+    let mut parts = value.split(|byte| matches!(byte, b'.' | b':')).filter(|part| !part.is_empty());
+    let is_path = value.contains(&b'.') || value.windows(2).any(|pair| pair == b"::");
+    let ends_in_code = || {
+        rest.starts_with(b",")
+            || rest.starts_with(b")")
+            || rest.starts_with(b" = ")
+            || rest.starts_with(b" {")
+    };
+    parts.all(is_word) && (is_path || behind_colon && ends_in_code())
 }
 
 /// Letters and digits mixed as people do not write.
@@ -252,6 +272,27 @@ mod tests {
         }
         let header = format!("Authorization: Bearer {VALUE}, token={VALUE}");
         assert_eq!(kinds(&header), ["BEARER TOKEN", "SECRET"]);
+    }
+
+    #[test]
+    fn names_in_source_code_are_no_secrets() {
+        for code in [
+            "fn parse(tokens: proc_macro2::TokenStream) -> Result",
+            "pub hClientToken: super::Foundation::HANDLE2,",
+            "pub const INVALID_PASSWORD: WIN32_ERROR = 86;",
+            "fn agree(my_private_key: EphemeralPrivateKey, peer: u8)",
+            "self.token = config.adminToken2",
+        ] {
+            assert_eq!(kinds(code), [""; 0], "{code}");
+        }
+        for text in [
+            "DB_PASSWORD=Sommer2024",
+            "password: Winter.2024",
+            "token: 7GYZNS7O67,",
+            "token = \"config.token2\"",
+        ] {
+            assert_eq!(kinds(text).len(), 1, "{text}");
+        }
     }
 
     #[test]
