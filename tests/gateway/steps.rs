@@ -255,6 +255,8 @@ fn results_and_sessions_of_an_endpoint_are_not_those_of_another() {
         (answer.status, answer.header("x-agentsh-code").unwrap_or_default().to_uppercase())
     };
     assert_eq!(ask("/mcp/two", &sessions[0], "send"), (404, "NO_SESSION".to_owned()));
+    let is_on_record = || json!(place.events("mcp_server_refused")).to_string().contains("no such session");
+    assert!(crate::support::within(std::time::Duration::from_secs(10), is_on_record));
     let read = gateway.post("/mcp/one", &[("Mcp-Session-Id", &sessions[0])], &call(1, "read", json!({})));
     assert_eq!(read.status, 200, "{}", read.body);
     assert_eq!(ask("/mcp/two", &sessions[1], "send"), (200, "BLOCKED_POLICY".to_owned()));

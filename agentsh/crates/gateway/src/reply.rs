@@ -158,6 +158,7 @@ pub fn refusal(refused: Code, code: i32, why: &str, id: Option<&Id>) -> Answer {
     let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why, "data": data}});
     let mut answer = json(refused.status(), body.to_string().into());
     answer.extensions_mut().insert(refused);
+    answer.extensions_mut().insert(RequestRefusal(Refusal::new(refused, why)));
     answer
 }
 

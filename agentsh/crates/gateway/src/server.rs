@@ -323,7 +323,8 @@ impl Gateway {
         if let Some(code) = about.code {
             self.metrics.count_refusal(code);
         }
-        if let Some(RequestRefusal(refusal)) = &refused {
+        // What reached the server is on record as an answer.
+        if let (Some(RequestRefusal(refusal)), None) = (&refused, &served) {
             self.connector.record_refusal(&about, refusal);
         }
         let mut headers = vec![("x-agentsh-log-id", log.clone()), ("x-agentsh-trace-id", trace.clone())];

@@ -125,7 +125,7 @@ impl Gateway {
         let id =
             valid_session_id(super::message::header(request.headers(), "mcp-session-id")).unwrap_or_default();
         let Some(client) = self.session(id, endpoint, admitted) else {
-            return reply::empty(StatusCode::NOT_FOUND);
+            return self.refuse(&endpoint.id, &Refusal::new(Code::NoSession, "no such session"));
         };
         self.sessions.borrow_mut().remove(id);
         client.end();
