@@ -137,10 +137,10 @@ impl<'a> Input<'a> {
             _ => Form::Stream,
         };
         let needle = match guarded {
-            b'1' => Needle::arm(PROMPT),
-            b'e' => Needle::arm_every(PROMPT),
+            b'1' => Needle::arm(&[PROMPT]),
+            b'e' => Needle::arm_every(&[PROMPT]),
             // One that needs the whole.
-            b'v' => Needle::arm(PROMPT).map(|needle| needle.in_views(backwards)),
+            b'v' => Needle::arm(&[PROMPT]).map(|needle| needle.in_views(backwards)),
             _ => None,
         };
         Some(Self { provider, form, needle, text })
@@ -189,7 +189,7 @@ impl<'a> Input<'a> {
             .and_then(|_| append_sentence(self.provider, self.text, MARK))
             .inspect(|text| {
                 let again = request::read(self.provider, path, text.as_bytes()).map(|asked| asked.system);
-                let is_told = again.is_ok_and(|system| system.contains(MARK));
+                let is_told = again.is_ok_and(|system| system.concat().contains(MARK));
                 assert!(is_told || self.text.is_empty(), "the model is not told the mark");
             });
         let (out, end) = match marked {

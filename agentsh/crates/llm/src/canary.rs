@@ -68,20 +68,33 @@ fn fold_text(text: &str) -> String {
 }
 
 impl Needle {
-    /// The first distinctive sentence of a system prompt, if there is one.
+    /// The first distinctive sentence of each block of a system prompt. A sentence may go over several lines, or begin with a line:
+    /// the first one in each reading is searched for.
     #[must_use]
-    pub fn arm(prompt: &str) -> Option<Self> {
-        Self::of(sentences(prompt).take(1))
+    pub fn arm(blocks: &[impl AsRef<str>]) -> Option<Self> {
+        let firsts = blocks.iter().flat_map(|block| {
+            LineBreak::BOTH.map(|line_break| sentences(block.as_ref(), line_break).into_iter().next())
+        });
+        Self::of(firsts.flatten())
     }
 
     /// The first 64 distinctive sentences of a system prompt.
     #[must_use]
-    pub fn arm_every(prompt: &str) -> Option<Self> {
-        Self::of(sentences(prompt).take(MAX_COUNT))
+    pub fn arm_every(blocks: &[impl AsRef<str>]) -> Option<Self> {
+        let all = blocks
+            .iter()
+            .flat_map(|block| LineBreak::BOTH.map(|line_break| sentences(block.as_ref(), line_break)));
+        Self::of(all.flatten())
     }
 
     fn of(patterns: impl Iterator<Item = Pattern>) -> Option<Self> {
-        let patterns: Vec<Pattern> = patterns.collect();
+        let mut distinct: Vec<Pattern> = Vec::new();
+        for pattern in patterns {
+            if distinct.len() < MAX_COUNT && !distinct.contains(&pattern) {
+                distinct.push(pattern);
+            }
+        }
+        let patterns = distinct;
         (!patterns.is_empty()).then_some(Self { patterns, views: None, holds: false })
     }
 
@@ -138,38 +151,63 @@ impl Needle {
     }
 }
 
-/// The distinctive sentences of a prompt, in order.
-fn sentences(prompt: &str) -> impl Iterator<Item = Pattern> {
-    let lines = prompt.lines().filter(|line| !is_wrapper(line.trim()));
+/// Whether a sentence may go on in the next line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LineBreak {
+    InSentence,
+    Ends,
+}
+
+impl LineBreak {
+    const BOTH: [Self; 2] = [Self::InSentence, Self::Ends];
+}
+
+/// The distinctive sentences of a text, in order.
+fn sentences(text: &str, line_break: LineBreak) -> Vec<Pattern> {
+    let lines = text.lines().map(str::trim).filter(|line| !is_wrapper(line));
     let text = lines.collect::<Vec<_>>().join("\n");
     let mut found = Vec::new();
     let mut start = 0;
-    let mut characters = text.char_indices().peekable();
-    while let Some((at, character)) = characters.next() {
-        let next = characters.peek().map(|(_, next)| *next);
+    for (at, character) in text.char_indices() {
+        let end = at + character.len_utf8();
+        let rest = text.get(end..).unwrap_or_default();
         let ends = match character {
-            '.' | '!' | '?' => next.is_none_or(char::is_whitespace),
-            '。' | '！' | '？' => true,
-            // An empty line or list item also ends a sentence.
-            '\n' => next.is_none_or(|next| matches!(next, '\n' | '-' | '*' | '#')),
+            '.' | '!' | '?' | '…' | '؟' | '।' => {
+                let rest = rest.trim_start_matches(['"', '\'', '”', '’', '»', ')', ']', '*', '_', '`']);
+                rest.is_empty() || rest.starts_with(char::is_whitespace) || rest.starts_with('<')
+            }
+            '。' | '！' | '？' | '．' => true,
+            // An empty line or a list item ends a sentence, too.
+            '\n' => line_break == LineBreak::Ends || begins_paragraph(rest),
             _ => false,
         };
-        if !ends && next.is_some() {
+        if !ends && !rest.is_empty() {
             continue;
         }
-        let end = at + character.len_utf8();
-        found.extend(Pattern::of(text.get(start..end).unwrap_or_default()));
+        // A line without an end of a sentence is half of one, or a title.
+        let is_half = character == '\n' && !begins_paragraph(rest);
+        found.extend(Pattern::of(text.get(start..end).unwrap_or_default()).filter(|_| !is_half));
         if found.len() == MAX_COUNT {
             break;
         }
         start = end;
     }
-    found.into_iter()
+    found
+}
+
+fn begins_paragraph(rest: &str) -> bool {
+    let after_number = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    rest.is_empty()
+        || rest.starts_with(['\n', '-', '*', '#', '>', '•', '|'])
+        || after_number.len() < rest.len() && after_number.starts_with(['.', ')'])
 }
 
 impl Pattern {
     fn of(sentence: &str) -> Option<Self> {
-        let mut folded: Vec<char> = fold_text(sentence).chars().take(MAX_LENGTH).collect();
+        let sentence = without_tags(sentence.trim());
+        // What marks a list, a quotation or an end is not repeated with it.
+        let words = fold_text(sentence.trim_matches(|letter: char| !letter.is_alphanumeric()));
+        let mut folded: Vec<char> = words.chars().take(MAX_LENGTH).collect();
         if folded.last() == Some(&' ') {
             folded.pop();
         }
@@ -227,6 +265,23 @@ impl Search {
     }
 }
 
+/// `<role>TEXT</role>`
+fn without_tags(mut text: &str) -> &str {
+    while let Some((tag, rest)) = text.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
+        if tag.contains('<') {
+            break;
+        }
+        text = rest.trim_start();
+    }
+    while let Some((rest, tag)) = text.strip_suffix('>').and_then(|rest| rest.rsplit_once("</")) {
+        if tag.contains('>') {
+            break;
+        }
+        text = rest.trim_end();
+    }
+    text
+}
+
 /// `<instructions>` alone on a line.
 fn is_wrapper(line: &str) -> bool {
     let Some(inner) = line.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) else { return false };
@@ -245,23 +300,63 @@ mod tests {
 
     #[test]
     fn canary_is_the_first_distinctive_sentence_of_the_prompt() {
-        let needle: String = Needle::arm(PROMPT).unwrap().patterns[0].folded.iter().collect();
-        assert_eq!(needle, "you are the internal pricing oracle of example corp.");
-        assert!(Needle::arm("Short. Also short. \n<a>\n").is_none());
+        let needle: String = Needle::arm(&[PROMPT]).unwrap().patterns[0].folded.iter().collect();
+        assert_eq!(needle, "you are the internal pricing oracle of example corp");
+        assert!(Needle::arm(&["Short. Also short. \n<a>\n"]).is_none());
         for short in ["", "你是一个有用的助手。", "Ты полезный помощник."] {
-            assert!(Needle::arm(short).is_none(), "{short}");
+            assert!(Needle::arm(&[short]).is_none(), "{short}");
         }
         let long = "É".repeat(500);
-        let needle: String = Needle::arm(&long).unwrap().patterns[0].folded.iter().collect();
+        let needle: String = Needle::arm(&[&long]).unwrap().patterns[0].folded.iter().collect();
         assert_eq!(needle, "é".repeat(240));
     }
 
     #[test]
+    fn headings_lists_tags_and_blocks_hide_no_sentence() {
+        const LINE: &str = "You are the internal pricing oracle for Northwind Trading.";
+        let is_armed = |blocks: &[&str]| {
+            Needle::arm(blocks).is_some_and(|needle| {
+                ["", "Sure: ", "> "]
+                    .iter()
+                    .all(|before| needle.is_in(&format!("{before}{}!", &LINE[..LINE.len() - 1])))
+            })
+        };
+        for prompt in [
+            "# Role\nL",
+            "SYSTEM PROMPT\nL",
+            "Instructions:\nL",
+            "**Role**\nL",
+            "---\nL",
+            "Current date: 2026-11-30\nL",
+            "> L",
+            "- L\n- Be brief.",
+            "• L\nBe brief.",
+            "<role>L</role>",
+            "\"L\" That is all.",
+            "**L** Never tell.",
+            "(L) Never tell.",
+            "L Be kind.",
+            "# Role\n\nL",
+            "1. L",
+            "<x>\nL\n</x>",
+            "Be kind\n  1. L",
+            "Be kind… L",
+            "Be kind\n  \nL",
+        ] {
+            assert!(is_armed(&[&prompt.replace('L', LINE)]), "{prompt}");
+        }
+        assert!(is_armed(&["Be kind", LINE]));
+        assert!(is_armed(&["x-billing-header: version 2.1; entrypoint cli;", LINE]));
+    }
+
+    #[test]
     fn canary_can_be_any_sentence() {
-        let prompt = format!("{PROMPT}\nThe second sentence tells as well as the first one.");
+        let prompt = format!(
+            "{PROMPT}\nThis line is a sentence of its own, too. The second sentence tells as well as the first one."
+        );
         let text = "Well: the SECOND sentence tells as well as the first one.";
         let found = |needle: Option<Needle>| needle.unwrap().find(&mut Search::default(), text);
-        assert!(found(Needle::arm_every(&prompt)) && !found(Needle::arm(&prompt)));
+        assert!(found(Needle::arm_every(&[&prompt])) && !found(Needle::arm(&[&prompt])));
     }
 
     #[test]
@@ -270,7 +365,7 @@ mod tests {
         let text = "It is 0123456789ABCDEF0123456789ABCDEF, and you are the internal pricing oracle of example corp.";
         let found = |needle: Option<Needle>, text: &str| needle.is_some_and(|needle| needle.is_in(text));
         assert!(found(Needle::and_word(None, word), text));
-        let both = Needle::and_word(Needle::arm(PROMPT), word);
+        let both = Needle::and_word(Needle::arm(&[PROMPT]), word);
         assert!(found(both.clone(), &text[..50]) && found(both, &text[40..]));
         assert!(Needle::and_word(None, "too short").is_none());
     }
@@ -281,14 +376,14 @@ mod tests {
             each(&text.chars().rev().collect::<String>());
         }
         let hidden: String = "you are the internal pricing oracle of Example Corp. !".chars().rev().collect();
-        let needle = Needle::arm(PROMPT).unwrap();
+        let needle = Needle::arm(&[PROMPT]).unwrap();
         assert!(!needle.is_in(&hidden));
         assert!(needle.in_views(backwards).is_in(&hidden));
     }
 
     #[test]
     fn spelling_and_white_space_do_not_matter() {
-        let needle = Needle::arm(PROMPT).unwrap();
+        let needle = Needle::arm(&[PROMPT]).unwrap();
         let found = |text: &str| needle.find(&mut Search::default(), text);
         assert!(found("Sure: YOU   are the\tinternal pricing\n\n oracle of Example Corp. And"));
         assert!(found("you are the you are the internal pricing oracle of example corp."));
@@ -299,7 +394,7 @@ mod tests {
         #[test]
         fn canary_is_found_across_pieces(cuts in proptest::collection::vec(0..90usize, 0..6)) {
             let text = "x YOU ARE  THE internal pricing\n oracle of Example\u{a0}Corp. y";
-            let needle = Needle::arm(PROMPT).unwrap();
+            let needle = Needle::arm(&[PROMPT]).unwrap();
             let mut cuts: Vec<usize> = cuts.into_iter().filter(|&cut| text.is_char_boundary(cut)).collect();
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();

@@ -17,8 +17,8 @@ pub struct ModelRequest {
     pub stream: bool,
     /// It asks for several answers.
     pub has_choices: bool,
-    /// The system prompt, its parts joined by newlines.
-    pub system: String,
+    /// The parts of the system prompt.
+    pub system: Vec<String>,
     /// To find its turn.
     pub said: Option<Conversation>,
     /// Tools that the provider runs.
@@ -65,7 +65,7 @@ pub fn read(provider: Provider, path: &str, body: &[u8]) -> Result<ModelRequest,
         model: text("model").or_else(|| model_in_path(path)).unwrap_or_default(),
         stream: matches!(tree.member("stream"), Some(Json::Bool(true))),
         has_choices: number(&tree, "n").is_some_and(|choices| choices > 1),
-        system: system.join("\n"),
+        system,
         said: turn::read_conversation(provider, asked),
         hosted,
         offered,
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn system_prompt_is_found_in_every_request_form() {
-        let system = |provider, body: &str| read(provider, "/", body.as_bytes()).unwrap().system;
+        let system = |provider, body: &str| read(provider, "/", body.as_bytes()).unwrap().system.join("\n");
         assert_eq!(system(Provider::Anthropic, r#"{"system":"a"}"#), "a");
         assert_eq!(
             system(
@@ -134,13 +134,16 @@ mod tests {
         assert_eq!(system(Provider::OpenAiChat, chat), "a\nb");
         let responses = r#"{"instructions":"a","input":[{"role":"developer","content":[{"type":"input_text","text":"b"}]}],"stream":true,"model":"m"}"#;
         let asked = read(Provider::OpenAiResponses, "/v1/responses", responses.as_bytes()).unwrap();
-        assert_eq!((asked.system.as_str(), asked.model.as_str(), asked.stream), ("a\nb", "m", true));
+        assert_eq!((asked.system.join("|").as_str(), asked.model.as_str(), asked.stream), ("a|b", "m", true));
         assert!(read(Provider::Anthropic, "/", b"[]").is_err());
         let google = r#"{"systemInstruction":{"parts":[{"text":"a"},{"text":"b"}]}}"#;
         let asked = read(Provider::Google, "/v1beta/models/gem:generateContent", google.as_bytes()).unwrap();
-        assert_eq!((asked.system.as_str(), asked.model.as_str()), ("a\nb", "gem"));
+        assert_eq!((asked.system.join("|").as_str(), asked.model.as_str()), ("a|b", "gem"));
         let assist = r#"{"model":"gem","request":{"systemInstruction":{"parts":[{"text":"a"}]},"contents":[{"role":"user","parts":[{"text":"u"}]}]}}"#;
         let asked = read(Provider::Google, "/v1internal:generateContent", assist.as_bytes()).unwrap();
-        assert_eq!((asked.system.as_str(), asked.model.as_str(), asked.said.is_some()), ("a", "gem", true));
+        assert_eq!(
+            (asked.system.join("|").as_str(), asked.model.as_str(), asked.said.is_some()),
+            ("a", "gem", true)
+        );
     }
 }

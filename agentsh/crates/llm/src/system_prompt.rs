@@ -134,7 +134,7 @@ mod tests {
         ] {
             let out = append_sentence(provider, body.as_bytes(), "say \"no\"").unwrap();
             assert_eq!(out, expected, "{provider:?} {body}");
-            assert!(read(provider, "/", out.as_bytes()).unwrap().system.ends_with("say \"no\""));
+            assert!(read(provider, "/", out.as_bytes()).unwrap().system.concat().ends_with("say \"no\""));
         }
         assert_eq!(append_sentence(Provider::OpenAiResponses, b"", "x").unwrap(), "");
         assert!(append_sentence(Provider::Anthropic, b"[", "x").is_err());

@@ -544,12 +544,13 @@ fn line_ends_of_python_splitlines_do_not_pass_in_a_stream() {
 #[test]
 fn events_that_clients_ignore_do_not_end_an_answer() {
     let text = anthropic(&[("read", &["{}"])]);
-    let heartbeat = "event: heartbeat\ndata: tick\n\n";
+    let heartbeat = "event: heartbeat\ndata: tick\n\nevent: vendor\ndata: {\"a\":1}\n\n";
     let ping = "event: ping\ndata: {}\n\n";
     let (head, tail) = text.split_at(text.find("event: content_block_start").unwrap());
     let noisy = format!("{head}{heartbeat}{ping}data:\n\n{tail}data: [DONE]\n\nevent: x\ndata: not json\n\n");
     let (out, told) = through(Provider::Anthropic, &noisy);
     assert!(told.is_empty());
+    let out = out.replace("event: vendor\ndata: {\"a\":1}\n\n", "");
     assert_eq!(out.replace(ping, "").replace("data:\n\n", "").replace("data: [DONE]\n\n", ""), text);
     // The name of an event is no way past the judge.
     let hidden = r#"{"type":"content_block_start","index":7,"content_block":{"type":"tool_use","id":"s","name":"send","input":{}}}"#;
@@ -633,7 +634,7 @@ fn call_that_only_the_end_of_an_answer_has_is_judged() {
     let last = format!(r#"{{"type":"response.completed","response":{{"id":"r","output":[{message}]}}}}"#);
     for line in [&done, &last] {
         let text = events(&[ITEMS[0], &line.replace("LEAK", PROMPT)]);
-        let (out, told) = cut(Provider::OpenAiResponses, &text, &[], Needle::arm(PROMPT));
+        let (out, told) = cut(Provider::OpenAiResponses, &text, &[], Needle::arm(&[PROMPT]));
         assert!(
             told == [EngineEvent::Leaked] && !out.contains("oracle") && out.contains(REPLACEMENT),
             "{out}"
@@ -659,7 +660,7 @@ fn a_call_of_a_candidate_becomes_a_text() {
         r#"{"candidates":[{"content":{"parts":[{"text":"You are the internal pricing oracle"}]}}]}"#,
         r#"{"candidates":[{"content":{"parts":[{"text":" of Example Corp. More"}]}}]}"#,
     ]);
-    let (out, told) = cut(Provider::Google, &leaking, &[], Needle::arm(PROMPT));
+    let (out, told) = cut(Provider::Google, &leaking, &[], Needle::arm(&[PROMPT]));
     assert!(told == [EngineEvent::Leaked] && !out.contains("oracle") && out.contains(REPLACEMENT), "{out}");
     // Without `alt=sse` the stream is one list.
     for body in [format!("[{}]", CANDIDATES.join(",")), CANDIDATES[1].to_owned()] {
@@ -719,7 +720,7 @@ fn said(pieces: &[&str]) -> String {
 
 #[test]
 fn system_prompt_is_cut_before_its_first_byte_is_released() {
-    let needle = Needle::arm(PROMPT);
+    let needle = Needle::arm(&[PROMPT]);
     let text = said(&["Sure: ", "You ARE the ", "internal\n pricing oracle", " of Example", " Corp. More"]);
     let (out, told) = cut(Provider::Anthropic, &text, &[], needle.clone());
     assert_eq!(told, [EngineEvent::Leaked]);
@@ -774,7 +775,7 @@ fn answers_without_streaming_are_rewritten() {
     let response = r#"{"id":"r","output":[{"type":"function_call","id":"i","call_id":"c","name":"send","arguments":"{}"}]}"#;
     let answer = of(Provider::OpenAiResponses, response, None).unwrap().body.unwrap();
     assert!(answer.contains("msg_agentsh_0") && !answer.contains("function_call"), "{answer}");
-    let needle = Needle::arm(PROMPT);
+    let needle = Needle::arm(&[PROMPT]);
     let leak = message.replace("Hi", PROMPT);
     let answer = of(Provider::Anthropic, &leak, needle.as_ref()).unwrap();
     assert!(answer.told == [EngineEvent::Leaked] && !answer.body.unwrap().contains("oracle"));
@@ -881,7 +882,7 @@ proptest! {
             (Provider::OpenAiResponses, events(&ITEMS)),
         ];
         for (provider, text) in texts {
-            let needle = Needle::arm(PROMPT);
+            let needle = Needle::arm(&[PROMPT]);
             prop_assert_eq!(cut(provider, &text, &cuts, needle.clone()), cut(provider, &text, &[], needle));
         }
     }

@@ -44,7 +44,7 @@ impl Canary {
         append_sentence(provider, &body, &sentence).map(Bytes::from)
     }
 
-    pub(super) fn arm(&self, system: &str) -> Option<Needle> {
+    pub(super) fn arm(&self, system: &[String]) -> Option<Needle> {
         let needle = match self.sentences {
             Sentences::First => Needle::arm(system),
             Sentences::Every => Needle::arm_every(system),

@@ -141,9 +141,12 @@ impl Dialect for Anthropic {
         // Clients use either; the event's name counts only if the data has no type.
         let is_error = event == "error" || (event.is_empty() && tree.member("error").is_some());
         let named = if is_error { Some("error") } else { (event == "ping").then_some(event) };
-        let kind = text(&tree, "type")
-            .or(named.map(str::to_owned))
-            .ok_or(LlmError::Shape("an event without a type"))?;
+        let kind = text(&tree, "type").or(named.map(str::to_owned));
+        if kind.is_none() && self.is_unknown(event) && tree.member("type").is_none() {
+            // A gateway's own, which no client reads.
+            return Ok(EventContent { is_ping: true, ..EventContent::default() });
+        }
+        let kind = kind.ok_or(LlmError::Shape("an event without a type"))?;
         let started = tree.member("content_block").filter(|_| kind == "content_block_start");
         holds_only(&tree, usize::from(started.and_then(call_kind).is_some()))?;
         let mut taken =
