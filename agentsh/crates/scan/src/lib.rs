@@ -23,6 +23,7 @@ mod schema;
 mod score;
 mod secrets;
 mod share_links;
+mod shell_words;
 mod written_content;
 
 pub use clean::sanitised;

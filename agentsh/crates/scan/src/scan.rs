@@ -13,7 +13,7 @@ use crate::finding::{Action, Category, Finding, Redaction, Rewrite, Scan, Severi
 use crate::rules::{Channel, Patterns};
 use crate::score::{self, Own, Rule, Sign};
 use crate::secrets;
-use crate::{schema, share_links, written_content};
+use crate::{schema, share_links, shell_words, written_content};
 
 /// Members that are never rewritten, because their sender needs them unchanged.
 const TOKENS: [&str; 5] = ["cursor", "nextCursor", "requestState", "progressToken", "taskId"];
@@ -60,7 +60,7 @@ pub fn definition_text(definition: &Json<'_>) -> String {
 #[must_use]
 pub fn scan_result(result: &Json<'_>) -> Scan {
     let mut parts = Vec::new();
-    strings(result, "", &|name| !name.contains(' ') && name.len() < 40, &mut parts);
+    strings(result, "", &is_plain_name, &mut parts);
     let blobs: Vec<String> =
         parts.iter().filter(|part| is_blob(part)).map(|part| part.pointer.clone()).collect();
     for part in parts.iter_mut().filter(|part| blobs.contains(&part.pointer)) {
@@ -74,11 +74,16 @@ pub fn scan_result(result: &Json<'_>) -> Scan {
     judge(&parts, Channel::Output, &[], &seams)
 }
 
+/// A name of a member that says nothing to a model or a shell.
+fn is_plain_name(name: &str) -> bool {
+    !name.contains(' ') && name.len() < 40
+}
+
 /// Scans the arguments of a call.
 #[must_use]
 pub fn scan_outbound(arguments: &Json<'_>) -> Scan {
     let mut parts = Vec::new();
-    strings(arguments, "", &|_| true, &mut parts);
+    strings(arguments, "", &is_plain_name, &mut parts);
     judge(&parts, Channel::Outbound, &[], &[])
 }
 
@@ -199,6 +204,9 @@ fn judge(
         }
     }
     if channel == Channel::Outbound {
+        signs.extend(
+            parts.iter().enumerate().flat_map(|(at, part)| harmful_commands(part, document.start(at))),
+        );
         written_content::reduce_weights(parts, &document, &mut signs);
     }
     let outcome = score::judge(text, &mut signs, channel);
@@ -209,6 +217,16 @@ fn judge(
         findings(parts, &document, &signs, &secrets, channel, &mut scan);
     }
     scan
+}
+
+fn harmful_commands(part: &Part<'_>, start: usize) -> Vec<Sign> {
+    let sign = |(id, place): (&str, Range<usize>)| {
+        let at = Patterns::builtin().rules.iter().position(|rule| rule.id == id)?;
+        let weight = Patterns::builtin().rules.get(at)?.outbound;
+        let place = start + place.start..start + place.end;
+        Some(Sign { rule: Rule::Pattern(at), place, weight, is_plain: true })
+    };
+    shell_words::harmful(&part.text).into_iter().filter_map(sign).collect()
 }
 
 /// Whether secrets of a part are replaced. Definitions are listed and not rewritten.

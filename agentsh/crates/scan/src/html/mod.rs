@@ -149,7 +149,8 @@ impl Walk<'_, '_> {
             return Some("hidden-attribute");
         }
         let zero = |name: &str| tag.value(name).is_some_and(|value| style::is_nothing(&value));
-        if name.eq_ignore_ascii_case("iframe") && (zero("width") || zero("height")) {
+        let has_no_size = || tag.value("style").is_some_and(|value| style::has_no_size(&value));
+        if name.eq_ignore_ascii_case("iframe") && (zero("width") || zero("height") || has_no_size()) {
             return Some("iframe");
         }
         if let Some(kind) = tag.value("style").and_then(|value| style::why_invisible(&value)) {
@@ -236,6 +237,9 @@ mod tests {
             "a<i style=\"font-size:0px\">evil</i>b",
             "a<i style=\"d&#105;splay:none\">evil</i>b",
             "a<i style=\"position:absolute;left:-9999px\">evil</i>b",
+            "a<i style=\"position:absolute;left:-100em\">evil</i>b",
+            "a<i style=\"left:calc(-9999px)\">evil</i>b",
+            "a<iframe style=\"width:0;height:0\">evil</iframe>b",
             "a<i style=\"text-indent:-9999px\">x</i>b",
             "a<i style=\"clip:rect(0,0,0,0);position:absolute\">x</i>b",
             "a<i style=\"height:0;overflow:hidden\">x</i>b",

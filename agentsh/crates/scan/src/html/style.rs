@@ -8,16 +8,12 @@ const SELECTORS: usize = 256;
 /// Why an element with this `style` is invisible.
 pub fn why_invisible(style: &str) -> Option<&'static str> {
     let style = without_comments(style).to_ascii_lowercase();
-    let declarations: Vec<(&str, &str)> = style
-        .split(';')
-        .filter_map(|declaration| declaration.split_once(':'))
-        .map(|(name, value)| (name.trim(), value.trim().trim_end_matches("!important").trim_end()))
-        .collect();
+    let declarations = declarations(&style);
     let value =
         |name: &str| declarations.iter().rev().find(|(other, _)| *other == name).map(|(_, value)| *value);
     let is = |name: &str, wanted: &[&str]| value(name).is_some_and(|value| wanted.contains(&value));
     let nothing = |name: &str| value(name).is_some_and(is_nothing);
-    let far = |name: &str| value(name).and_then(number).is_some_and(|number| number <= OFF_SCREEN_PIXELS);
+    let far = |name: &str| value(name).and_then(pixels).is_some_and(|pixels| pixels <= OFF_SCREEN_PIXELS);
     if is("display", &["none"])
         || is("visibility", &["hidden", "collapse"])
         || is("content-visibility", &["hidden"])
@@ -57,6 +53,36 @@ pub fn why_invisible(style: &str) -> Option<&'static str> {
     }
     let moved = ["left", "top", "right", "bottom", "margin-left", "margin-top", "inset-inline-start"];
     (moved.iter().any(|name| far(name)) || far("text-indent")).then_some("off-screen")
+}
+
+/// Whether a style gives an element no width or no height.
+pub fn has_no_size(style: &str) -> bool {
+    let style = without_comments(style).to_ascii_lowercase();
+    declarations(&style).iter().any(|(name, value)| matches!(*name, "width" | "height") && is_nothing(value))
+}
+
+fn declarations(style: &str) -> Vec<(&str, &str)> {
+    let pairs = style.split(';').filter_map(|declaration| declaration.split_once(':'));
+    pairs.map(|(name, value)| (name.trim(), value.trim().trim_end_matches("!important").trim_end())).collect()
+}
+
+/// A length in pixels of CSS; a character is 16 and a window 1,000 wide. Without a percentage: slides stand beside each other.
+fn pixels(value: &str) -> Option<f64> {
+    let value = value.strip_prefix("calc(").map_or(value, |inner| inner.trim_end_matches(')'));
+    const UNITS: [(&str, f64); 10] = [
+        ("rem", 16.0),
+        ("em", 16.0),
+        ("ch", 8.0),
+        ("vw", 10.0),
+        ("vh", 10.0),
+        ("in", 96.0),
+        ("cm", 37.8),
+        ("mm", 3.78),
+        ("pt", 1.33),
+        ("%", 0.0),
+    ];
+    let factor = UNITS.iter().find(|(unit, _)| value.ends_with(unit)).map_or(1.0, |(_, factor)| *factor);
+    number(value).map(|number| number * factor)
 }
 
 fn same_white(color: &str, background: &str) -> bool {
