@@ -150,7 +150,7 @@ fn secrets_get_tags_if_the_policy_says_so_and_identifiers_stay() {
         let private = "-----BEGIN PRIVATE KEY-----\nMIIBVgIBADANBgkqhkiG9w0BAQEFAASCAUAwggE8AgEAAkEAq7BFUpkGp3+LQmlQYx2eqzDV\n-----END PRIVATE KEY-----";
         let mut peer =
             peer(&place, &json!({"tools/call": [result, {"content": [{"type": "text", "text": private}]}]}));
-        let answer = peer.call("read", json!({}));
+        let answer = peer.call("read", json!({"about": "TICKET-77 and PROJ-5 of a@b.co", "who": ["Ada"]}));
         let shown = &answer["result"];
         assert_eq!(
             shown["content"][0]["text"],
@@ -166,6 +166,12 @@ fn secrets_get_tags_if_the_policy_says_so_and_identifiers_stay() {
         assert_eq!(reason(&blocked), "secret-found", "{blocked}");
         assert!(blocked["error"]["message"].as_str().unwrap().contains("policy.yaml:2"), "{blocked}");
         peer.finish();
+        let called = place.events("mcp_tool_called");
+        assert_eq!(
+            called[0]["input"],
+            json!({"about": "[TICKET] and PROJ-5 of [EMAIL]", "who": ["[NAME]"]}),
+            "{called:?}"
+        );
         let audited = place.events("CUSTOM_REDACTION_AUDIT");
         assert!(audited.iter().any(|event| event["detector"] == "proj"), "{audited:?}");
         let found = place.detections();

@@ -19,8 +19,8 @@ use agentsh_mcp::aggregate::{AggregateOptions, Member};
 use agentsh_mcp::bridge_accept::Arrival;
 use agentsh_mcp::{Audit, NoteSink, Options};
 use agentsh_policy::OnFinding;
+use agentsh_store::Event;
 use agentsh_store::words::{LayerState, ServerType};
-use agentsh_store::{Event, redact};
 
 use super::connection_slots::{ConnectionSlots, Repeats, last_of};
 use super::content::{self, Content};
@@ -425,7 +425,10 @@ impl Bridges {
         options.client_lines = self.places.client_lines.clone();
         options.server_lines = self.places.server_lines(&options.server);
         options.request_timeout = policy.request_timeout_s.map(Duration::from_secs);
-        options.redact = |arguments| redact::redact(&arguments.to_value());
+        let secrets = policy.secrets.clone();
+        options.redact = agentsh_mcp::Redaction(Rc::new(move |arguments| {
+            agentsh_content::recorded_arguments(&secrets, arguments.to_value())
+        }));
         options.epoch = self.epoch;
         let (interfaces, server) = (self.session.live.servers.interfaces.clone(), options.server.clone());
         options.known =

@@ -4,3 +4,6 @@
 pub mod content;
 pub mod content_scan;
 pub mod interface_pins;
+mod recorded;
+
+pub use recorded::recorded_arguments;

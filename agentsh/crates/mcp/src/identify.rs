@@ -33,7 +33,7 @@ impl<R: Recorder> Connection<R> {
             server_id: self.options.server.clone(),
             tool_name: tool.to_string(),
             jsonrpc_id: id.to_value(),
-            input: (self.options.redact)(arguments.unwrap_or(&Json::Null)),
+            input: (self.options.redact.0)(arguments.unwrap_or(&Json::Null)),
         });
         Ok(RecordSubject::Call { hash: self.tools.get(&*tool).cloned(), tool: tool.into() })
     }

@@ -53,7 +53,7 @@ mod tools_list;
 pub use approval_page::Page;
 pub use audit::{ApprovalSubject, Approve, AskedPerson, Audit, AuditResult, Question};
 pub use classify::{Classified, Classify, ServerAnswer};
-pub use options::{DisplacedToolSink, JudgesOffers, KnownTools, NoteSink, Options, ResultNotice};
+pub use options::{DisplacedToolSink, JudgesOffers, KnownTools, NoteSink, Options, Redaction, ResultNotice};
 pub use pause::{Pause, PauseReceiver, PauseSender};
 pub use proxy::{ConnectionEnd, serve};
 pub use record::{action, of_model_call, severity};

@@ -44,7 +44,7 @@ pub struct Options {
     /// The server is started also if the client's input ends before that: its exit status counts.
     pub runs_without_input: bool,
     /// Redacts arguments for events.
-    pub redact: fn(&Json<'_>) -> Value,
+    pub redact: Redaction,
     /// Hashes of tools from earlier connections.
     pub known: KnownTools,
     /// Calls are judged by the definitions of their tools: one of a tool that was not listed waits for a listing.
@@ -94,6 +94,10 @@ pub struct ResultNotice(pub Rc<ServerNoticeFn>);
 
 type ServerNoticeFn = dyn Fn() -> Option<Rc<str>>;
 
+/// Arguments as the journal gets them.
+#[derive(Clone)]
+pub struct Redaction(pub Rc<dyn Fn(&Json<'_>) -> Value>);
+
 /// Gets messages for the user, not escaped.
 #[derive(Clone)]
 pub struct NoteSink(pub Rc<dyn Fn(&str)>);
@@ -108,7 +112,7 @@ macro_rules! shown_by_name {
     };
 }
 
-shown_by_name!(DisplacedToolSink, JudgesOffers, KnownTools, ResultNotice, NoteSink);
+shown_by_name!(DisplacedToolSink, JudgesOffers, KnownTools, Redaction, ResultNotice, NoteSink);
 
 impl Options {
     /// Defaults: `stdio`, lines of 16 MiB, no timeout, 2 s to exit, no known tools, arguments omitted, and no
@@ -128,7 +132,7 @@ impl Options {
             is_over: Rc::default(),
             holds_input: false,
             runs_without_input: false,
-            redact: |_| Value::Null,
+            redact: Redaction(Rc::new(|_| Value::Null)),
             known: KnownTools(Rc::new(|_, _| None)),
             lists_first: false,
             lists_offers_first: JudgesOffers(Rc::new(|| false)),

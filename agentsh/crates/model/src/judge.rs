@@ -15,8 +15,8 @@ use agentsh_host::{Facts, Record};
 use agentsh_llm::{Call, EngineEvent, Judge, Provider, Ruling};
 use agentsh_mcp::of_model_call;
 use agentsh_policy::mcp::AGENT;
+use agentsh_store::Event;
 use agentsh_store::words::{ModelProvider, ReplacedReason};
-use agentsh_store::{Event, redact};
 
 /// How agents begin the names of tools of MCP servers.
 const PREFIX: &str = "mcp__";
@@ -120,7 +120,7 @@ impl SessionJudge {
                 server_id: server.clone(),
                 tool_name: tool.clone(),
                 jsonrpc_id: jsonrpc_id.clone(),
-                input: redact::redact(&input),
+                input: agentsh_content::recorded_arguments(&self.facts.policy.mcp.secrets, input),
             });
             events.extend(of_model_call(&server, &tool, &jsonrpc_id, &decision));
         }

@@ -14,9 +14,9 @@ use crate::guard::Guard;
 use crate::policy::McpPolicy;
 use crate::store::{Event, Recorder};
 use crate::types::ServerId;
-use crate::{ConnectionEnd, ExitInfo, Options, Running, StartError, Upstream, serve};
+use crate::{ConnectionEnd, ExitInfo, Options, Redaction, Running, StartError, Upstream, serve};
 
-const TEST_TIMEOUT: Duration = Duration::from_secs(5);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub struct Rig {
     pub client: Peer,
@@ -62,7 +62,7 @@ pub fn setup() -> Setup {
     let mut options = Options::new(ServerId("fs".to_owned()));
     options.max_line_bytes = 10_000;
     options.exit_grace = Duration::from_millis(100);
-    options.redact = |arguments| json!({ "bytes": arguments.to_compact().len() });
+    options.redact = Redaction(Rc::new(|arguments| json!({ "bytes": arguments.to_compact().len() })));
     Setup { policy: McpPolicy::default(), options, failures: Vec::new() }
 }
 

@@ -99,8 +99,8 @@ table! {
 
 impl Section<McpPolicy> for SecretPolicy {
     const KEYS: &'static [Key] = keys! {
-        /// Secrets and personal data, in both directions. The journal has kind, place and a keyed hash of a value,
-        /// never the value. Identifiers of the protocol are never changed.
+        /// Secrets and personal data, in both directions. The journal has kind, place and a keyed hash of a secret, never the
+        /// secret itself, and no value that is redacted or blocked. Identifiers of the protocol are never changed.
         "secrets": Kind::Map(Self::TABLE);
     };
 
