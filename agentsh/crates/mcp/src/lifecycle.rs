@@ -46,7 +46,11 @@ impl<R: Recorder> Connection<R> {
 
     /// The server runs: replays the handshake, or sends what was held.
     pub fn on_started(&mut self) {
-        match self.handshake.params.as_ref().filter(|_| self.handshake.agreed) {
+        // A client that went on, because other servers of a proxy answered it, sends no `initialize` again; one that is open is
+        // among the held messages.
+        let went_on = self.handshake.agreed || self.handshake.initialized.is_some();
+        let is_due = went_on && !self.from_client.any(|kind| *kind == Kind::Initialize);
+        match self.handshake.params.as_ref().filter(|_| is_due) {
             None => self.become_ready(),
             Some(params) => {
                 let (key, id) = private_id(&mut self.serial, "restart", |key| self.from_client.is_open(key));

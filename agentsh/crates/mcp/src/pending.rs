@@ -206,6 +206,11 @@ impl Pending {
         self.open.contains_key(key)
     }
 
+    /// Whether a request of such a kind is open.
+    pub fn any(&self, fits: impl Fn(&Kind) -> bool) -> bool {
+        self.open.values().any(|entry| fits(&entry.kind))
+    }
+
     pub fn len(&self) -> usize {
         self.open.len()
     }

@@ -68,6 +68,27 @@ fn server_crash_fails_pending_calls_and_the_next_call_restarts_it() {
     });
 }
 
+/// In a proxy other servers answered the client, which goes on.
+#[test]
+fn handshake_that_a_server_never_answered_is_replayed_to_the_next_one() {
+    run(async || {
+        let mut rig = setup().open();
+        let mut server = rig.server().await;
+        rig.client.send(INITIALIZE).await;
+        server.peer.next().await.unwrap();
+        server.exit(3);
+        assert_eq!(rig.client.next_json().await["error"]["code"], -32002);
+        rig.client.send(INITIALIZED).await;
+        rig.client.send(r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#).await;
+        let mut server = rig.server().await;
+        let replay = server.peer.next_json().await;
+        assert_eq!(replay["method"], "initialize");
+        server.peer.send(&json!({ "jsonrpc": "2.0", "id": replay["id"], "result": {} }).to_string()).await;
+        assert_eq!(server.peer.next().await.unwrap(), INITIALIZED);
+        assert_eq!(server.peer.next().await.unwrap(), r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#);
+    });
+}
+
 #[test]
 fn without_a_handshake_nothing_is_replayed() {
     run(async || {
