@@ -105,6 +105,43 @@ fn a_server_that_cannot_be_started_is_exit_status_125() {
     }
 }
 
+/// The question is what changed: a pin of an agent's server refuses no answer, and an answer pins nothing.
+#[test]
+fn a_program_that_differs_from_its_pin_is_hashed_all_the_same() {
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        return crate::support::skip("python3 is not installed");
+    }
+    let place = Place::new(Mode::Invoker);
+    let server = |text: &str| {
+        let tools = page(2, "a", "").replace("\"d\"", &format!("\"{text}\"")).replace('\'', "");
+        let opening = OPENING.replace("\"id\":1", "\"id\":%s").replace('\'', "");
+        let tools = tools.replace("\"id\":2", "\"id\":%s");
+        place.write(
+            "s.py",
+            format!(
+                "import json, sys\nfor line in sys.stdin:\n    m = json.loads(line)\n    if 'id' in m:\n        \
+                 print(('{opening}' if m['method'] == 'initialize' else '{tools}') % json.dumps(m['id']), flush=True)\n"
+            ),
+        );
+    };
+    let run = |words: &[&str]| {
+        let output = place.agentsh(words).args(["--", "python3", "s.py"]).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr), output.status.code().unwrap())
+    };
+    server("d");
+    let (first, stderr, code) = run(&["registry", "hash", "--format", "kiji"]);
+    assert_eq!(code, 0, "{stderr}");
+    let pins = || place.listed(&["mcp", "pins", "list", "--json"]).len();
+    assert_eq!(pins(), 0);
+    // An agent used it, then it was edited.
+    let (_, _, code) = run(&["mcp", "run"]);
+    assert_eq!((code, pins()), (0, 1));
+    server("another text");
+    let (second, stderr, code) = run(&["registry", "hash", "--format", "kiji"]);
+    assert!(code == 0 && first != second && stderr.contains("differs from its pin"), "{stderr}");
+}
+
 /// A server that is configured for an agent is named by its id: hashed, and compared with what it was.
 #[test]
 fn a_configured_server_is_hashed_and_compared_by_its_id() {

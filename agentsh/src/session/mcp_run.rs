@@ -117,6 +117,7 @@ pub async fn run(request: Request) -> Result<u8, RunError> {
 pub async fn capture(request: Request) -> Result<Captured, RunError> {
     // The registry does not know this interface yet, so it is not checked.
     let Opened { session, id, declared } = open(request, false).await?;
+    session.live.servers.starts_unpinned.set(true);
     let session = &session;
     let bridges = &Bridges::as_offered(Rc::clone(session));
     let failure = Failure::default();

@@ -151,6 +151,8 @@ pub struct KnownServers {
     pub interfaces: interface_pins::InterfacePins,
     /// The registry's answers.
     pub registered: Registered,
+    /// A server is started whatever its pin says, and is not pinned: its interface is to be read as it is now.
+    pub starts_unpinned: Cell<bool>,
     /// Data labels of started servers: see [`agentsh_dlp::flow::labels`].
     pub labels: Rc<RefCell<BTreeMap<ServerId, Labels>>>,
     /// Servers that could not be pinned before the agent started, and why.
@@ -253,6 +255,7 @@ impl SessionState {
             pins: Arc::new(PinStore::new(&facts.context.state)),
             interfaces: interface_pins::InterfacePins::new(&facts.policy.mcp.pinning),
             registered,
+            starts_unpinned: Cell::default(),
             labels: Rc::default(),
             unready: RefCell::default(),
             advised: RefCell::default(),

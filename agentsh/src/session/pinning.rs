@@ -69,7 +69,12 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
         manifest: pin.state.manifest,
     });
     let status = agentsh_pin::compare(known.as_ref(), resolved);
-    let action = agentsh_pin::decide(&status, pinning);
+    let is_read_only = session.live.servers.starts_unpinned.get();
+    let action = match (&status, agentsh_pin::decide(&status, pinning)) {
+        (Status::Mismatch(_), Action::Refuse) if is_read_only => Action::ProceedWithAlert,
+        (Status::NotPinned, _) if is_read_only => Action::Proceed,
+        (_, action) => action,
+    };
     let binary_path = resolved.program.display().to_string();
     let actual_hash = resolved.digest.clone();
     match (&status, action) {
@@ -141,10 +146,14 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
                 )));
             }
             if action == Action::ProceedWithAlert {
+                let files = counted(change.changed.len() as u64, "file");
+                let why = if is_read_only {
+                    "to read its interface".to_owned()
+                } else {
+                    format!("by {}", pinning.rule)
+                };
                 session.record.note(&format!(
-                    "server '{id}' differs from its pin ({} changed); started anyway, by {}",
-                    counted(change.changed.len() as u64, "file"),
-                    pinning.rule
+                    "server '{id}' differs from its pin ({files} changed); started anyway, {why}"
                 ));
             }
             session.record.journal.record(event);

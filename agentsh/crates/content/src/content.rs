@@ -15,7 +15,7 @@ use agentsh_dlp::taint;
 use agentsh_guard::content::{marker_rewrites, unmarked_params};
 use agentsh_guard::{Check, Outcome, PrecomputeJob, Report, Subject, SubjectKind};
 use agentsh_policy::OnFlow;
-use agentsh_store::taint::OpenedTaintStore;
+use agentsh_store::taint::{OpenedTaintStore, SetAside};
 use agentsh_store::words::ForgotReason;
 use agentsh_store::{Journal, StoreError, TaintStore};
 
@@ -94,11 +94,15 @@ impl Content {
         Ok(Self::with(settings, journal, &key, seeds()?, None))
     }
 
-    /// The memory is stored at `path` as keyed hashes, and includes that of earlier sessions.
+    /// The memory is stored at `path` as keyed hashes, and includes that of earlier sessions. Also a damaged file that was set aside.
     ///
     /// # Errors
     /// When the file or its key cannot be used.
-    pub async fn persistent(settings: Settings, journal: Journal, path: &Path) -> Result<Self, StoreError> {
+    pub async fn persistent(
+        settings: Settings,
+        journal: Journal,
+        path: &Path,
+    ) -> Result<(Self, Option<SetAside>), StoreError> {
         let no_key =
             |error: std::io::Error| StoreError::Open { path: path.to_owned(), message: error.to_string() };
         let key = agentsh_store::taint::key(
@@ -109,7 +113,7 @@ impl Content {
             TaintStore::open(path, since_1970(), &journal).await?;
         let seeds = seeds().map_err(no_key)?;
         let mut content = Self::with(settings, journal, &key, seeds, Some(store));
-        if let Some(aside) = set_aside {
+        if let Some(aside) = &set_aside {
             let detail = format!("{}; the old file is {}", aside.reason, aside.moved_to.display());
             content.record_forgotten(None, ForgotReason::StoreDamaged, 0, detail);
         }
@@ -137,7 +141,7 @@ impl Content {
         if refused > 0 {
             content.record_forgotten(None, ForgotReason::StoreRefused, refused, why);
         }
-        Ok(content)
+        Ok((content, set_aside))
     }
 
     fn with(

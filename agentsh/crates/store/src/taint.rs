@@ -73,7 +73,9 @@ pub struct OpenedTaintStore {
 /// The file of a database's key.
 #[must_use]
 pub fn key_file(database: &Path) -> PathBuf {
-    database.with_extension("key")
+    let beside = database.with_extension("key");
+    // Not the database itself.
+    if beside == database { database.with_added_extension("key") } else { beside }
 }
 
 /// The key of all hashes, in a file of its own. `fresh`: 32 random bytes, which become the key when there is none.

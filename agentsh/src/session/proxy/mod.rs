@@ -142,9 +142,20 @@ async fn content(session: &Session, file: &ProxyFile, settings: &Settings) -> Re
     let journal = session.record.journal.clone();
     match &settings.persist_path {
         None => Content::new(asked, journal).map_err(|source| RunError::Io { doing: "make a key", source }),
-        Some(path) => Content::persistent(asked, journal, path).await.map_err(|error| {
-            RunError::Refused(format!("cannot use CANARY_MCP_PERSIST_PATH {}: {error}", path.display()))
-        }),
+        Some(path) => {
+            let (content, set_aside) = Content::persistent(asked, journal, path).await.map_err(|error| {
+                RunError::Refused(format!("cannot use CANARY_MCP_PERSIST_PATH {}: {error}", path.display()))
+            })?;
+            if let Some(aside) = set_aside {
+                session.record.note(&format!(
+                    "CANARY_MCP_PERSIST_PATH {} is no database of agentsh ({}): it is {} now, and nothing of it is remembered",
+                    path.display(),
+                    aside.reason,
+                    aside.moved_to.display()
+                ));
+            }
+            Ok(content)
+        }
     }
 }
 

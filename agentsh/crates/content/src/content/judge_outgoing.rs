@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use agentsh_base::json::Json;
 use agentsh_base::types::{ServerId, ToolId};
+use agentsh_dlp::flow::labels::Sink;
 use agentsh_dlp::flow::{FlowFinding, Judged};
 use agentsh_dlp::taint::{self, Leaves};
 use agentsh_dlp::threads::side_by_side;
@@ -128,7 +129,11 @@ impl Content {
                 side_by_side(
                     call.length(),
                     || self.flow.judge(server, labels, &call, since_1970(), &self.views),
-                    || place.unwrap_or_else(|| forbidden(&call, allowed?, &limits)),
+                    || {
+                        place.unwrap_or_else(|| {
+                            forbidden(&call, allowed?, labels.sink == Sink::Local, &limits)
+                        })
+                    },
                 )
             }
         };

@@ -6,6 +6,7 @@
 use std::any::Any;
 
 use agentsh_base::json::Json;
+use agentsh_dlp::flow::labels::Sink;
 use agentsh_dlp::flow::{Flow, Judged, Labels};
 use agentsh_dlp::taint::Leaves;
 use agentsh_dlp::threads::side_by_side;
@@ -65,7 +66,7 @@ impl PrecomputeJob for Search {
         let (judged, place) = side_by_side(
             call.length(),
             || copy.as_mut().map(|flow| flow.judge(subject.server, labels, &call, since_1970(), &views)),
-            || forbidden(&call, &list.as_ref()?.allowed, &views.limits),
+            || forbidden(&call, &list.as_ref()?.allowed, labels.sink == Sink::Local, &views.limits),
         );
         Box::new(PrecomputedSearch { labels, calls, flow: judged.zip(copy), place })
     }

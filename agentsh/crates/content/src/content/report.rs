@@ -136,6 +136,8 @@ impl Content {
     pub(super) fn state_json(&self) -> Value {
         let (results, bytes) = self.flow.load();
         let marked: BTreeSet<OriginId> = self.flow.marked_results().collect();
+        let now = since_1970();
+        let is_live = |origin: &Origin| now < origin.time + self.settings.lifetime;
         let newest = self.flow.origins().skip(results.saturating_sub(MAX_REPORTED));
         let tokens: Vec<Value> = newest
             .map(|(id, origin)| {
@@ -154,7 +156,7 @@ impl Content {
                     "embed_position": declared.map(|said| said[1]).filter(|_| is_marked),
                     "private": origin.private,
                     "marked": is_marked,
-                    "status": "active",
+                    "status": if is_live(origin) { "active" } else { "expired" },
                 })
             })
             .collect();
