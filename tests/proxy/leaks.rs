@@ -168,8 +168,16 @@ fn a_host_that_is_not_listed_is_not_named() {
     assert_eq!(reason(&refused), "destination-not-allowed", "{refused}");
     let file = place.write("a.svg", "");
     let content = "<svg xmlns=\"http://www.w3.example.net/2000/svg\"/>";
-    let written = peer.call("one__write_file", json!({"path": file, "text": content}));
-    assert_eq!(reason(&written), "none", "{written}");
+    let write = |peer: &mut Peer| {
+        let written = peer.call("one__write_file", json!({"path": file, "text": content}));
+        reason(&written).to_owned()
+    };
+    assert_eq!(write(&mut peer), "destination-not-allowed", "the server is not known to be local");
+    peer.finish();
+    place.policy("version: 1\nsandbox: {mcp: {servers: [{id: one, flow: {sink: local}}]}}\n");
+    let mut peer = Peer::start(&mut command(&place));
+    peer.shake_hands();
+    assert_eq!(write(&mut peer), "none");
 }
 
 #[test]

@@ -139,6 +139,12 @@ fn tools_outside_of_the_list_are_hidden_and_refused_by_their_line() {
     let mut peer = start(&place, &json!({"allowed_tools": ["one__echo", "two__e*", "one__env"]}));
     peer.shake_hands();
     assert_eq!(peer.text("one__env", json!({"name": "WHO"})), "one");
+    // A list of the proxy's own tools is not empty: an empty one allows all.
+    let mut peer = start(&place, &json!({"allowed_tools": ["canary__get_report"]}));
+    peer.shake_hands();
+    assert_eq!(names(&mut peer), ["canary__get_report"]);
+    let refused = peer.call("one__echo", json!({"text": "x"}));
+    assert_eq!(refused["error"]["data"]["reason"], "tool-not-allowlisted", "{refused}");
 }
 
 #[test]

@@ -219,6 +219,7 @@ pub(super) async fn list_events(
                 found.extend(records_as_json(&reader.events(&filter).await?));
             }
             found.sort_by_key(|event| (field(event, "time"), event.get("seq").and_then(Value::as_u64)));
+            found.drain(..found.len().saturating_sub(usize::try_from(filter.limit).unwrap_or(usize::MAX)));
             Listed::new(head(query), found, |event| {
                 let text = |name: &str| field(&event, name);
                 let source = format!("{}/{}", text("source_server"), text("source_tool"));

@@ -182,7 +182,7 @@ fn of_checks(subject: ContentKind, decision: &Decision) -> Vec<ContentFinding> {
 fn unlisted_host(policy: &Policy, arguments: &Json<'_>) -> Option<ContentFinding> {
     let exfiltration = &policy.mcp.exfiltration;
     let allowed = exfiltration.allowed_domains.as_ref().filter(|_| exfiltration.enabled)?;
-    let named = forbidden(&Leaves::of_call("text", arguments), &allowed.value, &Limits::default())?;
+    let named = forbidden(&Leaves::of_call("text", arguments), &allowed.value, false, &Limits::default())?;
     Some(ContentFinding {
         finding: "copy",
         what: format!("it names '{}', which is not listed", escape::line(&named.host)),

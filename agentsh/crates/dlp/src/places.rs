@@ -39,10 +39,16 @@ const FILE: [&str; 7] = ["path", "file", "filename", "file_path", "filepath", "t
 const WRITES: [&str; 10] =
     ["write", "edit", "create", "save", "append", "insert", "replace", "patch", "update", "put"];
 
-/// The first destination in the arguments that no rule of `allowed` names.
+/// The first destination in the arguments that no rule of `allowed` names. `is_local`: the server keeps what it gets on this
+/// machine.
 #[must_use]
-pub fn forbidden(call: &Leaves<'_>, allowed: &[Ruled<NetworkRule>], limits: &Limits) -> Option<Forbidden> {
-    let writes_file = writes_file(call);
+pub fn forbidden(
+    call: &Leaves<'_>,
+    allowed: &[Ruled<NetworkRule>],
+    is_local: bool,
+    limits: &Limits,
+) -> Option<Forbidden> {
+    let writes_file = is_local && writes_file(call);
     for (at, leaf) in call.items.iter().enumerate() {
         if leaf.role == Role::Tool {
             continue;

@@ -377,6 +377,15 @@ fn a_call_in_a_models_answer_is_judged_as_one_on_the_wire_and_counts_once() {
     assert_eq!(said(&mut guard, "mail", "send"), Reason::NoRule);
     assert_eq!(said(&mut guard, "notes", "read"), Reason::NoRule);
     assert_eq!(said(&mut guard, "mail", "send"), Reason::ReadThenSend);
+    // A rule with a hash counts once the tool was listed.
+    let mut guard = Guard::new(&policy(&format!(
+        "enforce_policy: true, tool_policy: denylist, denied_tools: [{{server: x, tool: t, content_hash: \"{HASH}\"}}]"
+    )));
+    assert_eq!(said(&mut guard, "x", "t"), Reason::ToolDenied);
+    assert!(sees(&mut guard, "x", "t", "sha256:00bb"));
+    assert_ne!(said(&mut guard, "x", "t"), Reason::ToolDenied);
+    assert!(!sees(&mut guard, "x", "t", HASH));
+    assert_eq!(said(&mut guard, "x", "t"), Reason::ToolDenied);
     // What a listing hid, by whichever check.
     let mut guard = Guard::new(&McpPolicy::default());
     guard.add(Hides);

@@ -235,6 +235,12 @@ fn missing_keys_have_the_strict_or_documented_default() {
         policy.mcp.rate_limits.per_server[&ServerId("a".into())].value,
         Rate { calls_per_minute: 100, burst: 3 }
     );
+    let policy = good(
+        "sandbox: {mcp: {rate_limits: {enabled: true, default_burst: 3, default_rpm: 6, per_server: {a: {calls_per_minute: 10}, b: {burst: 1}}}}}",
+    );
+    let rates = policy.mcp.rate_limits.per_server;
+    assert_eq!(rates[&ServerId("a".into())].value, Rate { calls_per_minute: 10, burst: 3 });
+    assert_eq!(rates[&ServerId("b".into())].value, Rate { calls_per_minute: 6, burst: 1 });
     let policy = good("sandbox: {mcp: {version_pinning: {on_change: alert}}}");
     assert!(policy.mcp.pinning.enabled && policy.mcp.pinning.on_change == OnChange::Alert);
 }

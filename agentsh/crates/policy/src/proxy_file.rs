@@ -313,8 +313,11 @@ fn tool(reader: &mut Reader<'_>, here: &Here<'_>, ids: &[String]) -> Option<Vec<
             rules.push(rule(if open { format!("{rest}*") } else { rest.to_owned() }));
         }
     }
-    let is_own = colliding_name(start);
-    if rules.is_empty() && !is_own {
+    // A list of the proxy's own tools alone names no tool of a server, and is not empty: all of those are refused.
+    if let Some(own) = own_tool(start) {
+        rules.push(ToolRule { server: RESERVED.to_owned(), tool: own.to_owned(), content_hash: None });
+    }
+    if rules.is_empty() {
         let known: Vec<String> = ids.iter().map(|id| format!("{id}__*")).collect();
         let help = format!("the names of tools here begin with {}", known.join(", ").replace('*', ""));
         let shown: String = written.chars().take(64).collect();
@@ -323,9 +326,9 @@ fn tool(reader: &mut Reader<'_>, here: &Here<'_>, ids: &[String]) -> Option<Vec<
     Some(rules)
 }
 
-/// The proxy's own tools are always there, so naming them changes nothing.
-fn colliding_name(name: &str) -> bool {
-    name.strip_prefix(RESERVED).is_some_and(|rest| rest.starts_with("__"))
+/// The proxy's own tools are always there.
+fn own_tool(name: &str) -> Option<&str> {
+    name.strip_prefix(RESERVED)?.strip_prefix("__")
 }
 
 fn flatten(lists: Vec<Ruled<Vec<ToolRule>>>) -> Vec<Ruled<ToolRule>> {

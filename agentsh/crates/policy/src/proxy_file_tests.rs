@@ -46,7 +46,7 @@ fn every_documented_key_is_read_with_its_line() {
         .iter()
         .map(|tool| (tool.value.server.as_str(), tool.value.tool.as_str(), tool.rule.line))
         .collect();
-    assert_eq!(tools, [("filesystem", "read_*", 8), ("web", "fetch", 8)]);
+    assert_eq!(tools, [("filesystem", "read_*", 8), ("web", "fetch", 8), ("canary", "get_report", 8)]);
     assert_eq!(file.auditors[0].value.timeout_ms, 5000);
     assert_eq!(file.auditors[1].value.timeout_ms, 8000);
     assert_eq!(file.auditors[1].value.base_url.as_deref(), Some("http://127.0.0.1:9/v1"));

@@ -47,7 +47,9 @@ pub fn risk(tool: &Json<'_>, names: Names) -> Risk {
 /// The risk of a tool of which the name alone is known.
 #[must_use]
 pub fn of_name(name: &str, names: Names) -> Risk {
-    let (words, lower) = (words_of_name(name.chars()), name.to_lowercase());
+    // `delete2` is a second `delete`.
+    let letters = name.chars().map(|letter| if letter.is_numeric() { ' ' } else { letter });
+    let (words, lower) = (words_of_name(letters), name.to_lowercase());
     let any = |verbs: &[&str]| match names {
         Names::Words => words.iter().any(|word| verbs.iter().any(|verb| is_form(word, verb))),
         Names::Literal => verbs.iter().any(|verb| lower.contains(verb)),
@@ -90,6 +92,8 @@ mod tests {
             ("executive_summary", Risk::Low, Risk::High),
             ("get_weather", Risk::Low, Risk::Low),
             ("DELETE_FILE", Risk::High, Risk::High),
+            ("delete2", Risk::High, Risk::High),
+            ("v2runShell3", Risk::High, Risk::High),
         ] {
             assert_eq!(
                 (of_name(name, Names::Words), of_name(name, Names::Literal)),

@@ -174,6 +174,20 @@ pub(crate) fn is_value(value: &str) -> bool {
         + usize::from(value.bytes().any(|byte| byte.is_ascii_punctuation() && byte != b'.' && byte != b'_'));
     (8..=MAX_WORD).contains(&value.len()) && classes >= 2 && value.bytes().any(|byte| byte.is_ascii_digit())
         || (value.len() >= 12 && classes >= 3)
+        || is_unpronounceable(value)
+}
+
+/// Sixteen letters or more that are no words: more than six consonants in a row, or case that changes as in no name.
+fn is_unpronounceable(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    if !(16..=MAX_WORD).contains(&bytes.len()) || !bytes.iter().all(u8::is_ascii_alphabetic) {
+        return false;
+    }
+    let is_vowel = |byte: &u8| b"aeiouy".contains(&byte.to_ascii_lowercase());
+    let consonants = bytes.split(is_vowel).map(<[u8]>::len).max().unwrap_or_default();
+    let turns =
+        bytes.windows(2).filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()).count();
+    consonants > 6 || turns * 4 > bytes.len()
 }
 
 /// Whether the words before say that this is a password: `the passphrase of the lobby is x`, `user / x`.
@@ -229,6 +243,22 @@ mod tests {
         }
         for name in ["keyboard", "author", "path", "monkey", "passage", "spinner", "content", ""] {
             assert!(!is_hidden_name(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn letters_that_are_no_words_are_values() {
+        for value in ["ipTgadDZFlRJmCGmUXiA", "kqjwvhxzbtnrplmf", "QWRTPSDFGHJKLZXCVBNM"] {
+            assert!(is_value(value), "{value}");
+        }
+        for word in [
+            "internationalization",
+            "getStringValueForKeyOf",
+            "PersonalAccessToken",
+            "HTTPSCONNECTIONPOOL",
+            "correcthorsebattery",
+        ] {
+            assert!(!is_value(word), "{word}");
         }
     }
 

@@ -29,13 +29,13 @@ pub(super) fn readable_text(bytes: &[u8]) -> Option<Cow<'_, str>> {
 
 /// The numbers of bytes that are printable, zero, and beyond ASCII.
 fn counts(bytes: &[u8]) -> (usize, usize, usize) {
-    let sum = bytes.iter().fold(0_u64, |sum, byte| sum + CLASS[usize::from(*byte)]);
-    let field = |at: u64| usize::try_from(sum >> at & 0x1f_ffff).unwrap_or(0);
     if bytes.len() > 0x1f_ffff {
         let (first, second) = bytes.split_at(bytes.len() / 2);
         let (a, b) = (counts(first), counts(second));
         return (a.0 + b.0, a.1 + b.1, a.2 + b.2);
     }
+    let sum = bytes.iter().fold(0_u64, |sum, byte| sum + CLASS[usize::from(*byte)]);
+    let field = |at: u64| usize::try_from(sum >> at & 0x1f_ffff).unwrap_or(0);
     (field(0), field(21), field(42))
 }
 

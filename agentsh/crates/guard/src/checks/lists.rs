@@ -1,21 +1,31 @@
 //! Server and tool lists: `server_policy`, `tool_policy`, `fail_closed`. Advisory if the policy is not enforced.
 //! `policy::mcp` judges them, for `policy explain` as well.
 
+use std::collections::BTreeMap;
+
 use crate::decision::{Check, Report, Subject, SubjectKind};
 use crate::policy::McpPolicy;
 use crate::policy::mcp::{Definition, ListAnswer, ListReason, Tool};
-use crate::types::ServerId;
+use crate::types::{ServerId, ToolId};
 use crate::verdict::{Outcome, Reason, Verdict};
+
+/// Tools whose definitions are remembered. A call in a model's answer of any other one is judged without its hash.
+const MAX_TOOLS: usize = 10_000;
 
 #[derive(Clone, Debug)]
 pub struct Lists {
     policy: McpPolicy,
+    /// The hashes of listed tools, for calls in a model's answers; empty unless a rule has a hash.
+    hashes: BTreeMap<ToolId, String>,
+    has_hashes: bool,
 }
 
 impl Lists {
     #[must_use]
     pub fn new(policy: &McpPolicy) -> Self {
-        Self { policy: policy.clone() }
+        let mut rules = policy.allowed_tools.iter().chain(&policy.denied_tools);
+        let has_hashes = rules.any(|rule| rule.value.content_hash.is_some());
+        Self { policy: policy.clone(), hashes: BTreeMap::new(), has_hashes }
     }
 
     /// May the server be started?
@@ -35,6 +45,10 @@ impl Check for Lists {
         match subject.matter {
             SubjectKind::Server => report.rule(self.judge_server(server)),
             SubjectKind::Definition { name, hash, .. } => {
+                let tool = ToolId { server: server.clone(), tool: name.to_owned() };
+                if self.has_hashes && (self.hashes.len() < MAX_TOOLS || self.hashes.contains_key(&tool)) {
+                    self.hashes.insert(tool, hash.to_owned());
+                }
                 let definition = Definition::Hash(hash);
                 report.rule(self.judge_tool(Tool { server, name, definition, listed: true }));
             }
@@ -44,7 +58,8 @@ impl Check for Lists {
                 report.rule(self.judge_tool(Tool { server, name: tool, definition, listed }));
             }
             SubjectKind::ModelCall { tool, .. } => {
-                let definition = Definition::Any;
+                let known = self.hashes.get(&ToolId { server: server.clone(), tool: tool.to_owned() });
+                let definition = known.map_or(Definition::Any, |hash| Definition::Hash(hash));
                 report.rule(self.judge_tool(Tool { server, name: tool, definition, listed: true }));
             }
             _ => {}

@@ -111,7 +111,7 @@ table! {
     pub enabled: One<bool> = Kind::Flag, default: "true", example: "true";
     /// Whether similar names of servers are reported.
     pub similarity_check: One<bool> = Kind::Flag, default: "true", example: "true";
-    /// How much alike two names of servers are (Damerau-Levenshtein, 1 is the same).
+    /// How much alike two names of servers are (Levenshtein, 1 is the same).
     pub similarity_threshold: One<u64> = Kind::Share, default: "0.85", example: "0.85";
 }
 table! {

@@ -7,9 +7,9 @@ const COUNT: Kind = Kind::Number(1, u32::MAX as u64);
 
 const PER_SERVER: &[Key] = keys! {
     /// Calls per minute.
-    "calls_per_minute": COUNT, default: "100";
+    "calls_per_minute": COUNT, default: "what `default_rpm` says";
     /// Maximum number of calls in a burst.
-    "burst": COUNT, default: "10";
+    "burst": COUNT, default: "what `default_burst` says";
 };
 
 table! {
@@ -23,8 +23,8 @@ table! {
     /// Maximum number of calls in a burst, for each server.
     default_burst: One<u64> = COUNT, default: "10", example: "10";
     /// Other limits for one server.
-    per_server: Named<Rate> = Kind::Names(&Kind::Map(PER_SERVER)), default: "none",
-        example: "{search: {calls_per_minute: 6, burst: 1}}" => read of_server => show Rate::shown;
+    per_server: Named<WrittenRate> = Kind::Names(&Kind::Map(PER_SERVER)), default: "none",
+        example: "{search: {calls_per_minute: 6, burst: 1}}" => read of_server => show WrittenRate::shown;
 }
 
 impl Section<McpPolicy> for Rates {
@@ -61,9 +61,13 @@ impl Section<McpPolicy> for Rates {
             (None, None) => section.clone(),
         };
         limits.default = Some(Ruled { value, rule });
-        limits
-            .per_server
-            .extend(self.per_server.iter().map(|(id, rate)| (ServerId(id.clone()), rate.clone())));
+        limits.per_server.extend(self.per_server.iter().map(|(id, written)| {
+            let own = Rate {
+                calls_per_minute: written.value.calls_per_minute.unwrap_or(value.calls_per_minute),
+                burst: written.value.burst.unwrap_or(value.burst),
+            };
+            (ServerId(id.clone()), Ruled { value: own, rule: written.rule.clone() })
+        }));
         limits.switched_off = None;
     }
 
@@ -79,6 +83,7 @@ impl Section<McpPolicy> for Rates {
             narrowing.refuse(&enabled.rule, "this file would switch off the limit of calls");
         }
         let mut alone = McpPolicy::default();
+        alone.rate_limits.default.clone_from(&base.default);
         Section::merge(self, &mut alone);
         let own = alone.rate_limits;
         if let (Some(wanted), Some(in_force)) = (&own.default, &base.default) {
@@ -123,11 +128,30 @@ impl Section<McpPolicy> for Rates {
     }
 }
 
-fn of_server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<Rate> {
+/// An entry of `per_server`; what is missing is as for all servers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct WrittenRate {
+    calls_per_minute: Option<u32>,
+    burst: Option<u32>,
+}
+
+fn of_server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<WrittenRate> {
     let entry = reader.map(here, PER_SERVER)?;
     let calls = reader.number(entry.find("calls_per_minute"), 1, u32::MAX.into());
     let burst = reader.number(entry.find("burst"), 1, u32::MAX.into());
-    Some(rate(calls.as_ref(), burst.as_ref()))
+    Some(WrittenRate { calls_per_minute: calls.map(bounded), burst: burst.map(bounded) })
+}
+
+fn bounded(number: Ruled<u64>) -> u32 {
+    u32::try_from(number.value).unwrap_or(u32::MAX)
+}
+
+impl WrittenRate {
+    fn shown(&self) -> String {
+        let number =
+            |written: Option<u32>| written.map_or("the default".to_owned(), |written| written.to_string());
+        format!("{} calls a minute, burst {}", number(self.calls_per_minute), number(self.burst))
+    }
 }
 
 impl Rate {
