@@ -201,53 +201,6 @@ fn servers_of_two_projects_with_the_same_file_name_have_a_pin_each() {
 }
 
 /// The same for a program of a project's own virtual environment.
-/// A server that is developed in the project: what it does not import is worked on, and it starts all the same.
-#[test]
-fn a_script_in_the_project_is_pinned_with_what_it_imports() {
-    if !Path::new("/usr/bin/python3").exists() {
-        return crate::support::skip("python3 is not installed");
-    }
-    for mode in Mode::all() {
-        let place = Place::new(mode);
-        place.write("server.py", "import sys, helper\nprint('{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}', flush=True)\nsys.stdin.read()\n");
-        place.write("helper.py", "import sys\nprint('hello-from-the-script', file=sys.stderr)\n");
-        place.write("app.py", "x = 1\n");
-        let start = || {
-            let mut peer = Peer::start(&mut place.agentsh(&[
-                "mcp",
-                "run",
-                "--id",
-                "pinned",
-                "--",
-                "python3",
-                "server.py",
-            ]));
-            peer.ask("ping", json!({}));
-            let answer = peer.line_within(crate::support::patience(std::time::Duration::from_secs(10)));
-            (peer.finish().1, String::from_utf8_lossy(&answer.unwrap_or_default()).into_owned())
-        };
-        let runs = |after: &str| {
-            let (errors, answer) = start();
-            assert!(errors.contains("hello-from-the-script"), "{mode:?} {after}: {errors} {answer}");
-        };
-        let is_refused = |name: &str| {
-            let (errors, answer) = start();
-            assert!(!errors.contains("hello-from-the-script"), "{mode:?} {errors}");
-            assert!(answer.contains(name), "{mode:?} {errors} {answer}");
-        };
-        runs("first");
-        place.write("app.py", "x = 2\n");
-        place.write("tests/test_app.py", "import app\n");
-        runs("an edit elsewhere");
-        let shadow = place.write("json.py", "print('evil-bytes')\n");
-        is_refused("json.py");
-        std::fs::remove_file(shadow).unwrap();
-        runs("the new module is gone");
-        place.write("helper.py", "print('evil-bytes')\n");
-        is_refused("helper.py");
-    }
-}
-
 #[test]
 fn programs_of_two_virtual_environments_have_a_pin_each() {
     if !Path::new("/usr/bin/python3").exists() {

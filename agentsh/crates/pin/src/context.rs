@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use super::file::{Hasher, PinnedFile, Role};
-use super::imports::{self, Imports};
 use super::search::Found;
 use super::tree::{self, Code, PinnedTree, Selection};
 use super::{Launcher, PinError, Removed, Request, Resolved};
@@ -207,12 +205,6 @@ impl<'a> Context<'a> {
     pub fn holds_project(&self, directory: &Path) -> bool {
         let project = self.project();
         project != directory && project.starts_with(directory)
-    }
-
-    /// What a script in the project imports from `root`; None: all code there counts.
-    pub fn imports(&self, root: &Path, entry: &Path, code: &Code) -> Option<Arc<Imports>> {
-        let is_worked_on = root.starts_with(self.project());
-        is_worked_on.then(|| imports::of(root, entry, code)).flatten().map(Arc::new)
     }
 
     /// A script in a directory that is not shown: it alone is.

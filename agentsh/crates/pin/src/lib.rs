@@ -22,7 +22,6 @@ mod command;
 mod context;
 mod error;
 mod file;
-mod imports;
 mod node;
 mod node_line;
 mod node_tree;

@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use super::PinError;
 use super::context::Context;
 use super::file::Role;
-use super::imports::Language;
 use super::package::{self, Package};
 use super::search;
 use super::tree::{Code, Selection, TreeSource};
 
 /// The code that Node, Bun and Deno load from a working directory: the rest of it is data, which changes.
 static SCRIPTS: Code = Code {
-    language: Language::Node,
+    tries_exact_names: true,
     endings: &["js", "mjs", "cjs", "node", "wasm", "ts", "mts", "cts", "jsx", "tsx"],
     names: &[
         "package.json",
@@ -47,12 +46,7 @@ pub(super) fn pin(context: &mut Context<'_>, entry: &Path) -> Result<String, Pin
         }
         package.map_or(file_identity, |package| package.identity())
     } else if let Some(Package { root, .. }) = package {
-        let imports = context.imports(&root, entry, &SCRIPTS);
-        context.tree(
-            "package",
-            &root,
-            Selection { code: Some(&SCRIPTS), imports, ..Selection::default() },
-        )?;
+        context.tree("package", &root, Selection { code: Some(&SCRIPTS), ..Selection::default() })?;
         ancestors(context, root.parent(), "../")?;
         file_identity
     } else {
@@ -77,7 +71,7 @@ fn ancestors(context: &mut Context<'_>, directory: Option<&Path>, prefix: &str) 
     Ok(())
 }
 
-/// The loadable files in a script's directory and below; in the project those that the script imports. Of a directory that holds a whole life (`~`, `/tmp`), or the
+/// The loadable files in a script's directory and below. Of a directory that holds a whole life (`~`, `/tmp`), or the
 /// project next to other things, only the script itself is pinned, and only it is shown.
 pub(super) fn scripts(
     context: &mut Context<'_>,
@@ -89,8 +83,7 @@ pub(super) fn scripts(
         context.show_script(entry, directory);
         return Ok(());
     }
-    let imports = context.imports(directory, entry, code);
-    context.tree("script", directory, Selection { code: Some(code), imports, ..Selection::default() })
+    context.tree("script", directory, Selection { code: Some(code), ..Selection::default() })
 }
 
 fn outermost_modules(path: &Path) -> Option<PathBuf> {

@@ -6,16 +6,15 @@ use std::path::{Path, PathBuf};
 use super::command::Command;
 use super::context::Context;
 use super::file::{Role, is_distribution};
-use super::imports::Language;
 use super::search::{self, Found};
 use super::tree::{Code, Selection};
 use super::{PinError, python};
 
 /// The code that Python loads.
 pub(super) static MODULES: Code = Code {
-    language: Language::Python,
     endings: &["py", "pyc", "so", "pth", "zip", "egg"],
     names: &[],
+    tries_exact_names: false,
     installed: None,
 };
 

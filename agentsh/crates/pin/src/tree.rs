@@ -6,14 +6,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
 use super::PinError;
 use super::file::{self, FileKey, Hasher, MAX_ENTRIES, Stamp, hex};
-use super::imports::{Imports, Language};
 
 /// Deeper than any package manager nests, shallow enough for the stack and the descriptor limit.
 const MAX_DEPTH: usize = 96;
@@ -44,7 +42,6 @@ pub struct PinnedTree {
     /// `sha256:` over `manifest`.
     pub digest: String,
     /// Relative path to `sha256:HEX`, or to `link:TARGET`, followed by ` sha256:HEX` when the target is a file.
-    /// `name`: only its presence counts.
     pub manifest: BTreeMap<PathBuf, String>,
     pub source: TreeSource,
     /// The packages inside by their directories, as far as a lock file or the installer's records name them.
@@ -69,17 +66,29 @@ struct Link {
 /// The files of a directory from which a runtime loads code; all others are data.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Code {
-    pub language: Language,
     /// Their endings, without the dot.
     pub endings: &'static [&'static str],
     /// Files that say which code is loaded.
     pub names: &'static [&'static str],
+    /// A name without an ending means a file of just that name first.
+    pub tries_exact_names: bool,
     /// Below directories of this name every file counts: what is installed there is not worked on.
     pub installed: Option<&'static str>,
 }
 
 impl Code {
-    pub(super) fn has(&self, relative: &Path) -> bool {
+    /// Whether a file without an ending is loaded in place of one with it: `require("./a")` tries `a` before `a.js` and
+    /// `a.json`. `is_there`: whether the directory has a file of this name.
+    fn precedes(&self, name: &OsStr, is_there: impl Fn(&OsStr) -> bool) -> bool {
+        let endings = self.endings.iter().chain(&["json"]);
+        self.tries_exact_names
+            && Path::new(name).extension().is_none()
+            && endings
+                .map(|ending| Path::new(name).with_extension(ending))
+                .any(|other| is_there(other.as_os_str()))
+    }
+
+    fn has(&self, relative: &Path) -> bool {
         let is_one_of =
             |part: Option<&OsStr>, of: &[&str]| of.iter().any(|one| part == Some(OsStr::new(one)));
         is_one_of(relative.extension(), self.endings)
@@ -99,42 +108,17 @@ pub(super) struct Selection {
     pub names: Option<BTreeSet<OsString>>,
     /// Only these files; None is every file.
     pub code: Option<&'static Code>,
-    /// Of the code only what these name.
-    pub imports: Option<Arc<Imports>>,
     /// Not this directory, relative to the root.
     pub hidden: Option<PathBuf>,
 }
 
 impl Selection {
     fn file(&self, relative: &Path) -> bool {
-        self.entry(relative)
-            && self.code.is_none_or(|code| match &self.imports {
-                Some(imports) => imports.file(relative, code),
-                None => code.has(relative),
-            })
+        self.entry(relative) && self.code.is_none_or(|code| code.has(relative))
     }
 
     fn directory(&self, relative: &Path) -> bool {
-        self.entry(relative)
-            && !self.leaves_out(relative)
-            && self.imports.as_ref().is_none_or(|imports| imports.directory(relative))
-    }
-
-    /// Whether a directory may have something that counts.
-    fn is_walked(&self, relative: &Path) -> bool {
-        let may_be_shadow = || self.imports.as_ref().is_some_and(|imports| imports.may_be_shadow(relative));
-        self.directory(relative) || !self.leaves_out(relative) && may_be_shadow()
-    }
-
-    /// A file that counts by its name alone.
-    fn is_shadow(&self, relative: &Path) -> bool {
-        let (Some(imports), Some(code)) = (&self.imports, self.code) else { return false };
-        imports.is_shadow(relative, code)
-    }
-
-    /// Whether all code in a directory counts.
-    fn is_whole(&self, relative: &Path) -> bool {
-        !self.leaves_out(relative) && self.imports.as_ref().is_none_or(|imports| imports.is_whole(relative))
+        self.entry(relative) && !self.leaves_out(relative)
     }
 
     /// Whether a directory is no part of the tree, or is in such a one.
@@ -211,7 +195,8 @@ impl Walk<'_, '_> {
         // Before the names are read: what is added later has a later timestamp.
         let stat = rustix::fs::fstat(&descriptor).map_err(|source| PinError::io(&shown, source))?;
         self.tree.directories.insert(relative.to_owned(), Stamp::of(file::key_of(&stat)));
-        for name in names(&descriptor, &shown)? {
+        let names = names(&descriptor, &shown)?;
+        for name in &names {
             self.hasher.entries = self.hasher.entries.saturating_add(1);
             if self.hasher.entries > MAX_ENTRIES {
                 return Err(PinError::TooLarge {
@@ -219,7 +204,9 @@ impl Walk<'_, '_> {
                     limit: "240000 directory entries",
                 });
             }
-            self.entry(&descriptor, &relative.join(&name), Path::new(&name), depth)?;
+            let precedes = |code: &Code| code.precedes(name, |other| names.iter().any(|name| name == other));
+            let is_exact = self.tree.selection.code.is_some_and(precedes);
+            self.entry(&descriptor, (&relative.join(name), Path::new(name)), is_exact, depth)?;
         }
         Ok(())
     }
@@ -227,22 +214,22 @@ impl Walk<'_, '_> {
     fn entry(
         &mut self,
         parent: &OwnedFd,
-        relative: &Path,
-        name: &Path,
+        (relative, name): (&Path, &Path),
+        is_exact: bool,
         depth: usize,
     ) -> Result<(), PinError> {
         let shown = self.tree.root.join(relative);
         let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|source| PinError::io(&shown, source))?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory if self.tree.selection.is_walked(relative) => {
+            FileType::Directory if self.tree.selection.directory(relative) => {
                 match open_directory(parent, name, &shown) {
                     Err(error) if self.is_of_others(&stat, &error) => Ok(()),
                     opened => self.directory(opened?, relative, depth + 1),
                 }
             }
             FileType::Directory => Ok(()),
-            FileType::RegularFile if self.tree.selection.file(relative) => {
+            FileType::RegularFile if is_exact || self.tree.selection.file(relative) => {
                 let file = match file::open_at(parent, name, &shown) {
                     Err(error) if self.is_of_others(&stat, &error) => return Ok(()),
                     opened => opened?,
@@ -252,21 +239,12 @@ impl Walk<'_, '_> {
                 self.tree.files.insert(relative.to_owned(), (stamp, digest));
                 Ok(())
             }
-            FileType::RegularFile => {
-                self.shadow(relative);
-                Ok(())
-            }
-            FileType::Symlink => self.link(parent, relative, name, file::key_of(&stat)),
+            FileType::RegularFile => Ok(()),
+            FileType::Symlink => self.link(parent, (relative, name), is_exact, file::key_of(&stat)),
             kind if self.tree.selection.file(relative) => {
                 Err(PinError::SpecialFile { path: shown, kind: file::kind_name(kind) })
             }
             _ => Ok(()),
-        }
-    }
-
-    fn shadow(&mut self, relative: &Path) {
-        if self.tree.selection.is_shadow(relative) {
-            self.tree.manifest.insert(relative.to_owned(), "name".to_owned());
         }
     }
 
@@ -283,7 +261,13 @@ impl Walk<'_, '_> {
 
     /// Records the target's name and content: the target may be outside the tree, or in a part of it that is not hashed.
     /// Directories outside are left to the caller, who knows what they are.
-    fn link(&mut self, parent: &OwnedFd, relative: &Path, name: &Path, key: FileKey) -> Result<(), PinError> {
+    fn link(
+        &mut self,
+        parent: &OwnedFd,
+        (relative, name): (&Path, &Path),
+        is_exact: bool,
+        key: FileKey,
+    ) -> Result<(), PinError> {
         let shown = self.tree.root.join(relative);
         let target = rustix::fs::readlinkat(parent, name, Vec::new())
             .map_err(|source| PinError::io(&shown, source))?;
@@ -301,7 +285,7 @@ impl Walk<'_, '_> {
             let stat = rustix::fs::lstat(real).map_err(|source| PinError::io(real, source))?;
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::RegularFile if self.is_hashed_target(&shown, &target, real) => {}
-                FileType::RegularFile if self.tree.selection.file(relative) => {
+                FileType::RegularFile if is_exact || self.tree.selection.file(relative) => {
                     let file = file::open(real)?;
                     let (digest, stamp) = self.hasher.hash_in_tree(&file, real, &self.tree.root)?;
                     entry.push(' ');
@@ -310,16 +294,13 @@ impl Walk<'_, '_> {
                 }
                 FileType::Directory if self.tree.selection.directory(relative) => {
                     let hashed = real.strip_prefix(&self.tree.root).is_ok_and(|inside| {
-                        self.tree.selection.names.is_none() && self.tree.selection.is_whole(inside)
+                        self.tree.selection.names.is_none() && !self.tree.selection.leaves_out(inside)
                     });
                     if !hashed {
                         self.tree.outside.push((relative.to_owned(), real.clone()));
                     }
                 }
-                FileType::RegularFile | FileType::Directory => {
-                    self.shadow(relative);
-                    return Ok(());
-                }
+                FileType::RegularFile | FileType::Directory => return Ok(()),
                 kind if self.tree.selection.file(relative) => {
                     return Err(PinError::SpecialFile { path: shown, kind: file::kind_name(kind) });
                 }
@@ -366,7 +347,8 @@ impl PinnedTree {
     pub(super) fn holds(&self, directory: &Path, code: Option<&Code>) -> bool {
         let own = &self.selection;
         let is_whole = |inside: &Path| {
-            own.code.is_none_or(|own| Some(own) == code || own.is_installed(inside)) && own.is_whole(inside)
+            own.code.is_none_or(|own| Some(own) == code || own.is_installed(inside))
+                && !own.leaves_out(inside)
         };
         own.names.is_none() && directory.strip_prefix(&self.root).is_ok_and(is_whole)
     }
@@ -396,13 +378,6 @@ impl PinnedTree {
         self.directories.iter().try_for_each(|(relative, stamp)| self.directory_unchanged(relative, stamp))
     }
 
-    fn has_shadow(&self, parent: &OwnedFd, relative: &Path) -> Result<bool, PinError> {
-        let path = self.root.join(relative);
-        let descriptor =
-            open_directory(parent, relative.file_name().map_or(Path::new("."), Path::new), &path)?;
-        Ok(names(&descriptor, &path)?.iter().any(|name| self.selection.is_shadow(&relative.join(name))))
-    }
-
     /// A directory may get new entries that do not belong to the tree: only then are its names compared.
     fn directory_unchanged(&self, relative: &Path, stamp: &Stamp) -> Result<(), PinError> {
         let path = self.root.join(relative);
@@ -416,30 +391,36 @@ impl PinnedTree {
             return Ok(());
         }
         let descriptor = open_directory(CWD, &path, &path)?;
-        for name in names(&descriptor, &path)? {
-            let inside = relative.join(&name);
-            let known = self.manifest.contains_key(&inside) || self.directories.contains_key(&inside);
+        let names = names(&descriptor, &path)?;
+        for name in &names {
+            let inside = relative.join(name);
+            let known = self.files.contains_key(&inside)
+                || self.links.contains_key(&inside)
+                || self.directories.contains_key(&inside);
             if known {
                 continue;
             }
-            let stat = rustix::fs::statat(&descriptor, Path::new(&name), AtFlags::SYMLINK_NOFOLLOW)
+            let stat = rustix::fs::statat(&descriptor, Path::new(name), AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|_| changed(&path))?;
+            let precedes = |code: &Code| code.precedes(name, |other| names.iter().any(|name| name == other));
             let belongs = match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory if !self.selection.directory(&inside) => {
-                    self.selection.is_walked(&inside) && self.has_shadow(&descriptor, &inside)?
-                }
-                FileType::Directory => true,
+                FileType::Directory => self.selection.directory(&inside),
                 // As in `link`: by the target.
                 FileType::Symlink if self.root.join(&inside).is_dir() => self.selection.directory(&inside),
                 FileType::Symlink => self.selection.file(&inside),
                 _ => self.selection.file(&inside),
             };
-            if belongs || self.selection.is_shadow(&inside) {
+            let is_exact = !stat_is_directory(&stat) && self.selection.code.is_some_and(precedes);
+            if belongs || is_exact {
                 return Err(changed(&self.root.join(inside)));
             }
         }
         Ok(())
     }
+}
+
+fn stat_is_directory(stat: &rustix::fs::Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
 fn open_directory(parent: impl AsFd, name: &Path, shown: &Path) -> Result<OwnedFd, PinError> {

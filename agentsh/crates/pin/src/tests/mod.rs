@@ -7,7 +7,6 @@
 )]
 
 mod files;
-mod imports;
 mod lines;
 mod node;
 mod python;

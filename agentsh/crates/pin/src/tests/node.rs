@@ -493,3 +493,23 @@ fn programs_that_run_what_they_are_given_are_looked_through_or_named() {
     }
     assert!(machine.ok(&["timeout", "5", "node", "x.js"]).unpinned.unwrap().contains("timeout"));
 }
+
+/// Node loads `./a` before `./a.js`: whatever has no ending and the name of code runs.
+#[test]
+fn a_file_without_an_ending_in_place_of_code_changes_the_pin() {
+    for (known, new, counts) in [
+        ("lib.js", "lib", true),
+        ("config.json", "config", true),
+        ("lib.js", "Makefile", false),
+        ("lib.js", "libs", false),
+    ] {
+        let machine = Machine::new();
+        machine.file("tool/main.js", "require('./lib'); require('./config')");
+        machine.file(&format!("tool/{known}"), "{}");
+        let line = ["node", &text(&machine.at("tool/main.js"))];
+        let before = machine.ok(&line);
+        machine.file(&format!("tool/{new}"), "hostile");
+        assert_eq!(machine.ok(&line).digest != before.digest, counts, "{new}");
+        assert_eq!(before.unchanged_since().is_err(), counts, "{new}");
+    }
+}
