@@ -186,7 +186,11 @@ fn sentences(text: &str, line_break: LineBreak) -> Vec<Pattern> {
         }
         // A line without an end of a sentence is half of one, or a title.
         let is_half = character == '\n' && !begins_paragraph(rest);
-        found.extend(Pattern::of(text.get(start..end).unwrap_or_default()).filter(|_| !is_half));
+        let sentence = text.get(start..end).unwrap_or_default();
+        // What a model is to say, or the form of it, is on a line of its own.
+        let is_quoted = line_break == LineBreak::Ends
+            && sentence.trim_start().starts_with(['"', '“', '\'', '{', '[', '`']);
+        found.extend(Pattern::of(sentence).filter(|_| !is_half && !is_quoted));
         if found.len() == MAX_COUNT {
             break;
         }
@@ -204,7 +208,7 @@ fn begins_paragraph(rest: &str) -> bool {
 
 impl Pattern {
     fn of(sentence: &str) -> Option<Self> {
-        let sentence = without_tags(sentence.trim());
+        let sentence = without_number(without_tags(sentence.trim()));
         // What marks a list, a quotation or an end is not repeated with it.
         let words = fold_text(sentence.trim_matches(|letter: char| !letter.is_alphanumeric()));
         let mut folded: Vec<char> = words.chars().take(MAX_LENGTH).collect();
@@ -263,6 +267,14 @@ impl Search {
     pub fn end(&mut self) {
         self.matched.fill(0);
     }
+}
+
+/// `1) TEXT`, `(2) TEXT`, `1.1 TEXT`
+fn without_number(text: &str) -> &str {
+    let rest = text.trim_start_matches(|letter: char| {
+        letter.is_ascii_digit() || matches!(letter, '.' | '(' | ')' | '§')
+    });
+    if rest.len() < text.len() && rest.starts_with(' ') { rest } else { text }
 }
 
 /// `<role>TEXT</role>`
@@ -338,6 +350,8 @@ mod tests {
             "L Be kind.",
             "# Role\n\nL",
             "1. L",
+            "(1) L",
+            "1.1 L",
             "<x>\nL\n</x>",
             "Be kind\n  1. L",
             "Be kind… L",

@@ -5,8 +5,16 @@ use std::ops::Range;
 const DELETES: &str = "delete-everything";
 const OPENS: &str = "open-to-everybody";
 const ROOT: &str = "become-root";
-/// Words of a command that are looked at.
-const MAX_WORDS: usize = 32;
+/// Words before a command that run it.
+const WRAPPERS: [&str; 14] = [
+    "sudo", "doas", "env", "xargs", "exec", "nohup", "time", "command", "then", "do", "else", "!", "-exec",
+    "{",
+];
+/// Directories of the system.
+const TOP: [&str; 16] = [
+    "bin", "boot", "dev", "etc", "home", "lib", "lib64", "opt", "proc", "root", "run", "sbin", "srv", "sys",
+    "usr", "var",
+];
 
 /// The rule that each harmful command breaks, and its place. Linear time: each word is read once.
 pub fn harmful(text: &str) -> Vec<(&'static str, Range<usize>)> {
@@ -15,12 +23,14 @@ pub fn harmful(text: &str) -> Vec<(&'static str, Range<usize>)> {
     let mut at = 0;
     for part in text.split_inclusive(|letter: char| letter.is_whitespace() || is_separator(letter)) {
         let word = part.trim_end_matches(|letter: char| letter.is_whitespace() || is_separator(letter));
-        if !word.is_empty() && words.len() < MAX_WORDS {
+        if !word.is_empty() && word != "\\" {
             let plain: String = word.chars().filter(|letter| !matches!(letter, '"' | '\'' | '\\')).collect();
-            words.push((at..at + word.len(), plain.to_lowercase()));
+            words.push((at..at + word.len(), plain));
         }
         at += part.len();
-        if part.ends_with(|letter| letter == '\n' || is_separator(letter)) || at == text.len() {
+        // A line goes on behind a backslash.
+        let ends_line = part.ends_with('\n') && !part.trim_end_matches(['\n', '\r']).ends_with('\\');
+        if ends_line || part.ends_with(is_separator) || at == text.len() {
             judge(&words, &mut found);
             words.clear();
         }
@@ -33,18 +43,24 @@ fn is_separator(letter: char) -> bool {
 }
 
 fn judge(words: &[(Range<usize>, String)], found: &mut Vec<(&'static str, Range<usize>)>) {
-    for (at, (place, word)) in words.iter().enumerate() {
-        let rest: Vec<&str> = words[at + 1..].iter().map(|(_, word)| word.as_str()).collect();
-        let rule = match word.rsplit('/').next() {
-            Some("rm") if deletes_everything(&rest) => DELETES,
-            Some("chmod") if rest.iter().any(|word| opens(word)) => OPENS,
-            Some("su") if matches!(rest.first(), Some(&("-" | "-l" | "--login"))) => ROOT,
-            _ => continue,
-        };
-        let end = words.last().map_or(place.end, |(last, _)| last.end);
-        found.push((rule, place.start..end));
-        return;
-    }
+    let is_before = |word: &str| WRAPPERS.contains(&word) || word.contains('=');
+    let first = words.iter().position(|(_, word)| !is_before(word)).unwrap_or_default();
+    let Some((place, command)) = words.get(first) else { return };
+    let rest: Vec<&str> = words[first + 1..].iter().map(|(_, word)| word.as_str()).collect();
+    let rule = match command.rsplit('/').next() {
+        Some("rm") if deletes_everything(&rest) => DELETES,
+        Some("chmod") if rest.iter().find(|word| !is_option(word)).is_some_and(|mode| opens(mode)) => OPENS,
+        Some("su") if matches!(rest[..], ["-" | "-l" | "--login"] | ["-" | "-l" | "--login", "root"]) => ROOT,
+        _ => return,
+    };
+    let end = words.last().map_or(place.end, |(last, _)| last.end);
+    found.push((rule, place.start..end));
+}
+
+/// `-x` is also a mode.
+fn is_option(word: &str) -> bool {
+    word.starts_with("--")
+        || word.strip_prefix('-').is_some_and(|flags| flags.bytes().all(|flag| b"Rcfv".contains(&flag)))
 }
 
 /// `-rf`, `-v -r --force`, and an operand below the root, the home or a variable, or the directory above.
@@ -54,10 +70,16 @@ fn deletes_everything(words: &[&str]) -> bool {
     let has = |letter: char, long: &str| {
         options.iter().any(|option| match option.strip_prefix("--") {
             Some(name) => long.starts_with(name) && !name.is_empty(),
-            None => option.contains(letter),
+            None => option.to_lowercase().contains(letter),
         })
     };
-    let is_wide = |word: &&str| word.starts_with(['/', '~', '$']) || matches!(*word, ".." | "../" | "../*");
+    let is_wide = |word: &&str| {
+        let word = word.trim_end_matches('*').trim_end_matches('/');
+        let is_above = !word.is_empty() && word.split('/').all(|part| part == "..");
+        let is_top = word.strip_prefix('/').is_some_and(|name| TOP.contains(&name));
+        is_above || is_top || matches!(word, "~" | "$HOME" | "${HOME}")
+    };
+    let is_wide = |word: &&str| matches!(*word, "/" | "/*") || is_wide(word);
     has('r', "recursive") && has('f', "force") && words.iter().any(is_wide)
 }
 
@@ -65,14 +87,14 @@ fn deletes_everything(words: &[&str]) -> bool {
 fn opens(word: &str) -> bool {
     if word.len() >= 3 && word.bytes().all(|digit| matches!(digit, b'0'..=b'7')) {
         let mode = u32::from_str_radix(&word[word.len().saturating_sub(4)..], 8).unwrap_or_default();
-        return mode & 0o002 != 0 && mode & 0o1000 == 0 || mode & 0o6000 != 0;
+        return mode & 0o002 != 0 && mode & 0o1000 == 0 || mode & 0o4000 != 0;
     }
     word.split(',').any(|clause| {
         let Some((who, what)) = clause.split_once(['+', '=']) else { return false };
         let is_who = who.bytes().all(|letter| matches!(letter, b'u' | b'g' | b'o' | b'a'));
         let is_what = !what.is_empty() && what.bytes().all(|letter| b"rwxst".contains(&letter));
-        let is_open = what.contains('w') && (who.is_empty() || who.contains(['a', 'o']));
-        is_who && is_what && (is_open || what.contains('s'))
+        let is_open = what.contains('w') && who.contains(['a', 'o']);
+        is_who && is_what && (is_open || what.contains('s') && who != "g")
     })
 }
 
@@ -100,6 +122,9 @@ mod tests {
             "cd /x && /bin/rm --recursive -f ~",
             "$(rm -fr /)",
             "x;rm -Rf /",
+            "rm -rf ../..",
+            "rm -rf \\\n /",
+            "sudo X=1 rm -rf /usr/*",
         ] {
             assert_eq!(rules(text), [DELETES], "{text}");
         }
@@ -121,6 +146,15 @@ mod tests {
             "su",
             "result -",
             "rm -rf -- build; ls /",
+            "chmod +w file",
+            "chmod 644 report 2026",
+            "chmod 2775 shared",
+            "opening hours: Su - Sa closed",
+            "The suffix of su -",
+            "rm -rf \"${dir}\"",
+            "git rm -r -f --cached $FILE",
+            "rm -rfv /tmp/x",
+            "trap 'rm -rf \"$tmp\"' EXIT",
         ] {
             assert_eq!(rules(text), [""; 0], "{text}");
         }

@@ -61,13 +61,15 @@ impl Section<McpPolicy> for Rates {
             (None, None) => section.clone(),
         };
         limits.default = Some(Ruled { value, rule });
-        limits.per_server.extend(self.per_server.iter().map(|(id, written)| {
+        for (id, written) in &self.per_server {
+            let id = ServerId(id.clone());
+            let below = limits.per_server.get(&id).map_or(value, |below| below.value);
             let own = Rate {
-                calls_per_minute: written.value.calls_per_minute.unwrap_or(value.calls_per_minute),
-                burst: written.value.burst.unwrap_or(value.burst),
+                calls_per_minute: written.value.calls_per_minute.unwrap_or(below.calls_per_minute),
+                burst: written.value.burst.unwrap_or(below.burst),
             };
-            (ServerId(id.clone()), Ruled { value: own, rule: written.rule.clone() })
-        }));
+            limits.per_server.insert(id, Ruled { value: own, rule: written.rule.clone() });
+        }
         limits.switched_off = None;
     }
 
@@ -83,7 +85,7 @@ impl Section<McpPolicy> for Rates {
             narrowing.refuse(&enabled.rule, "this file would switch off the limit of calls");
         }
         let mut alone = McpPolicy::default();
-        alone.rate_limits.default.clone_from(&base.default);
+        alone.rate_limits.clone_from(base);
         Section::merge(self, &mut alone);
         let own = alone.rate_limits;
         if let (Some(wanted), Some(in_force)) = (&own.default, &base.default) {
