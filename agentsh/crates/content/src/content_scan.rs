@@ -246,6 +246,17 @@ impl ContentScan {
 
 impl Precompute for ContentScan {
     fn inspect(&self, subject: &Subject<'_>, report: &mut Report) {
+        self.look(subject, report);
+        // What the policy keeps from the other side is on record nowhere, also not around another finding.
+        report.edit_findings(|found| {
+            found.context = self.secrets.without_kept(&found.context);
+            found.pointer = self.secrets.without_kept(&found.pointer);
+        });
+    }
+}
+
+impl ContentScan {
+    fn look(&self, subject: &Subject<'_>, report: &mut Report) {
         let said = |value, path, what| Text { value, path, channel: Channel::Output, what };
         if let SubjectKind::Call { .. } | SubjectKind::Request { .. } | SubjectKind::Around { .. } =
             subject.matter

@@ -23,7 +23,8 @@ fn without_kept_values(policy: &SecretPolicy, value: Value) -> Value {
     }
 }
 
-fn without_kept(policy: &SecretPolicy, text: &str) -> String {
+/// A text with the kind in place of each value that the policy redacts or blocks.
+pub(crate) fn without_kept(policy: &SecretPolicy, text: &str) -> String {
     let is_kept = |action: OnSecret| matches!(action, OnSecret::Redact | OnSecret::Block);
     let own = policy.custom.iter().filter(|custom| is_kept(custom.value.action));
     let mut places: Vec<_> = own

@@ -52,6 +52,10 @@ impl Secrets {
         Self { policy: policy.clone(), key: agentsh_base::random::bytes().ok().map(Key) }
     }
 
+    pub fn without_kept(&self, text: &str) -> String {
+        crate::recorded::without_kept(&self.policy, text)
+    }
+
     pub fn searches_channel(&self, channel: Channel) -> bool {
         self.policy.looks(channel == Channel::Outbound)
     }
@@ -102,17 +106,24 @@ impl Secrets {
     /// Secrets in parts of a message to a server that cannot be changed, because they name something: members' names, and,
     /// without `names_only`, all texts. What would get a tag is refused.
     pub fn find_fixed(&self, subject: &Subject<'_>, value: &Json<'_>, names_only: bool, report: &mut Report) {
-        if !self.policy.looks(true) {
+        let looks = self.policy.looks(true);
+        if !looks && self.policy.custom.is_empty() {
             return;
         }
+        let fixed = |action| if action == OnSecret::Redact { OnSecret::Block } else { action };
         let mut seen: BTreeMap<String, SecretGroup> = BTreeMap::new();
         super::custom::texts(value, &mut String::new(), &mut |pointer, text, is_name| {
             if names_only && !is_name {
                 return;
             }
-            for secret in find_in_views(text) {
+            for Ruled { value: custom, rule } in &self.policy.custom {
+                let Some(value) = custom.pattern.0.find(text) else { continue };
+                let first = || (pointer.to_owned(), self.hash(&custom.kind, value.as_str()));
+                note(&mut seen, &custom.kind, fixed(custom.action), rule, 1, first);
+            }
+            for secret in if looks { find_in_views(text) } else { Vec::new() } {
                 let (action, rule) = self.policy.action(secret.kind, true);
-                let action = if action == OnSecret::Redact { OnSecret::Block } else { action };
+                let action = fixed(action);
                 let hash = || self.hash(secret.kind, text.get(secret.value.clone()).unwrap_or_default());
                 note(&mut seen, secret.kind, action, &rule, 1, || (pointer.to_owned(), hash()));
             }

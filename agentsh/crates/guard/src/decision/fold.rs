@@ -25,6 +25,11 @@ impl Report {
         self.findings.push(finding);
     }
 
+    /// Changes what is recorded of the findings.
+    pub fn edit_findings(&mut self, edit: impl FnMut(&mut Finding)) {
+        self.findings.iter_mut().for_each(edit);
+    }
+
     pub fn rewrite(&mut self, rewrites: impl IntoIterator<Item = Rewrite>) {
         self.rewrites.extend(rewrites);
     }
