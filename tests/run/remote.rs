@@ -316,6 +316,13 @@ fn answers_may_come_by_the_stream_for_everything_else() {
             if asked.body.contains("last") {
                 // The stream ends without an answer.
                 *sender = std::sync::mpsc::channel().0;
+            } else if asked.body.contains("late") {
+                let (sender, answer) = (sender.clone(), text(&json!(id.to_string()), "after its own stream"));
+                std::thread::spawn(move || {
+                    std::thread::sleep(std::time::Duration::from_millis(300));
+                    let _ = sender.send(answer);
+                });
+                return Reply::events(&[": nothing\n\n"]);
             } else {
                 sender.send(text(&json!(id.to_string()), "by the stream")).unwrap();
             }
@@ -327,6 +334,7 @@ fn answers_may_come_by_the_stream_for_everything_else() {
     // It is there once it was asked for.
     crate::support::eventually(|| server.asked().iter().any(|asked| asked.method == "GET"));
     assert_eq!(peer.text("any", json!({})), "by the stream");
+    assert_eq!(peer.text("late", json!({})), "after its own stream");
     let refused = peer.call("last", json!({}));
     assert!(refused["error"]["message"].as_str().unwrap().contains("ended the answer"), "{refused}");
 }

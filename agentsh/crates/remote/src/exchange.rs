@@ -20,6 +20,9 @@ use super::headers;
 use super::message::{Outgoing, answers};
 use super::streams::DRAIN_TIMEOUT;
 
+/// How long the answer of a request may come by another stream after its own has ended.
+const OTHER_STREAM_TIMEOUT: Duration = Duration::from_secs(4);
+
 /// Longest explanation of an error, in bytes.
 const MAX_ERROR: usize = 1 << 20;
 /// How long the explanation is waited for.
@@ -112,11 +115,29 @@ impl Link {
                 id.is_some()
             }
             _ if status == StatusCode::NO_CONTENT => false,
-            headers::EVENTS => self.events(answer, Some(message)).await?,
+            headers::EVENTS => {
+                self.events(answer, Some(message)).await? || self.is_answered_elsewhere(message).await
+            }
             headers::JSON => self.texts(answer, message).await?,
             other => return Err(Failure::Kind(other.chars().take(100).collect())),
         };
         if answered { Ok(()) } else { Err(Failure::NoAnswer) }
+    }
+
+    /// Whether a request whose own stream has ended is answered by another one: some servers send on the general stream, or mix
+    /// up the streams of calls that run at once.
+    async fn is_answered_elsewhere(&self, message: &Outgoing) -> bool {
+        let Some(id) = message.id.as_ref().filter(|_| self.listener.borrow().is_some()) else { return false };
+        self.expected.borrow_mut().insert(id.key.clone(), message.clone());
+        let until = Instant::now() + OTHER_STREAM_TIMEOUT;
+        while Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if !self.expected.borrow().contains_key(&id.key) {
+                return true;
+            }
+        }
+        self.expected.borrow_mut().remove(&id.key);
+        false
     }
 
     /// One message over any number of lines; or one message per line, as servers without sessions stream it. Returns whether

@@ -67,7 +67,9 @@ impl std::fmt::Display for Failure {
                 f.write_str("its answer is not JSON")
             }
             Self::Unreadable(error) => write!(f, "its answer was not forwarded: {error}"),
-            Self::TooLong(limit) => write!(f, "its message has more than {limit} bytes"),
+            Self::TooLong(limit) => {
+                write!(f, "its message has more than {limit} bytes (sandbox.mcp.max_line_bytes)")
+            }
             Self::NoAnswer => f.write_str("it ended the answer before the response"),
             Self::TooMany => f.write_str("too many requests to it have no answer yet"),
             Self::Closed => f.write_str("the connection is closed"),
