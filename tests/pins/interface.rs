@@ -328,7 +328,7 @@ fn duplicate_and_look_alike_tools_in_a_listing_are_refused() {
     let first = session(&place, &twice, "x");
     assert_eq!(first.tools(), ["read"], "{}", first.errors);
     assert!(
-        first.errors.contains("offered a different definition with this name in this session"),
+        first.errors.contains("offered two definitions with this name in this session"),
         "{}",
         first.errors
     );

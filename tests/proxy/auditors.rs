@@ -107,20 +107,23 @@ fn secrets_and_people_do_not_go_to_the_auditors_and_the_question_is_bounded() {
     let (first, second) = (always(CLEAN), always(CLEAN));
     let mut peer = start(&place, &json!([auditor(&first, "a"), auditor(&second, "b")]), "block");
     let secrets = ["ghp_aB3dE6gH9jK2mN5pQ8sT1vW4yZ7aB3dE6gH9", "hunter2", "AKIAIOSFODNN7EXAMPLE"];
-    let long = "the harvest of the year was good ".repeat(20_000);
+    let long = "the harvest of the year was good ".repeat(2000);
     let people = ["ann@harvest.example", "DE89 3704 0044 0532 0130 00", "4111 1111 1111 1111"];
     let arguments = json!({"text": format!("use {} and {}", secrets[0], secrets[2]), "password": secrets[1],
         "whom": [people.join(", "), {"at": people[0]}],
-        "long": long, "more": vec![long.as_str(); 3]});
+        "long": [long, "the last word"]});
     peer.text("one__echo", arguments);
     for question in first.heard().iter().chain(&second.heard()) {
         for secret in secrets.iter().chain(&people) {
             assert!(!question.contains(secret), "{secret}");
         }
         assert!(question.contains("[email], [iban], [card]"), "{question:.3000}");
-        assert!(question.contains("[redacted]") && question.contains("left out"));
-        assert!(question.len() < 40_000, "{}", question.len());
+        // A part that no model saw could be anything.
+        assert!(question.contains("[redacted]") && question.contains("the last word"), "{question:.3000}");
     }
+    let refused = peer.call("one__echo", json!({"text": long.repeat(2)}));
+    assert_eq!(reason(&refused), "audit-failed", "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("longer than 102400 bytes"), "{refused}");
     assert_eq!((first.heard().len(), second.heard().len()), (1, 1));
 }
 

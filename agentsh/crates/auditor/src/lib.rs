@@ -26,8 +26,12 @@ use answer::AuditAnswer;
 pub(crate) use answer::without_thoughts;
 use request::Question;
 
-/// The limits of the arguments that an auditor gets.
-const ARGUMENT_LIMITS: redact::RedactionLimits = redact::RedactionLimits { bytes: 16 << 10, chars: 4000 };
+/// The longest arguments that auditors are asked about, as JSON: about 30,000 tokens. What is longer has no verdict, since a model
+/// that sees a part would call the rest clean.
+pub const MAX_ARGUMENTS: usize = 100 << 10;
+/// Room for the same arguments, with escapes and with names of what was replaced.
+const ARGUMENT_LIMITS: redact::RedactionLimits =
+    redact::RedactionLimits { bytes: 4 * MAX_ARGUMENTS, chars: MAX_ARGUMENTS };
 
 /// The pair.
 pub struct Auditors {
@@ -119,6 +123,15 @@ impl Auditors {
         }
     }
 
+    /// The verdict on arguments that are longer than [`MAX_ARGUMENTS`].
+    #[must_use]
+    pub fn too_long(&self) -> Audit {
+        let why = format!(
+            "the arguments are longer than {MAX_ARGUMENTS} bytes, and auditors see all of them or none"
+        );
+        Audit::Failed { by: self.pair[0].who.clone(), why }
+    }
+
     /// Whether the call may continue.
     #[must_use]
     pub fn allows_call(&self, audit: &Audit) -> bool {
@@ -156,8 +169,7 @@ impl Auditors {
     }
 }
 
-/// The data of a call for the auditors: no secret that is known by its form or name, nothing that identifies a person, and at
-/// most 16 KiB of the arguments. `finding` describes an earlier finding in our own words.
+/// The data of a call for the auditors: no secret that is known by its form or name, and nothing that identifies a person. `finding` describes an earlier finding in our own words.
 #[must_use]
 pub fn redacted_call(
     server: &ServerId,

@@ -254,11 +254,13 @@ impl State {
                 let what = match (own, known.is_new) {
                     (Some(_), true) => {
                         format!(
-                            "the server offered a different definition with this name in this session: {differs}"
+                            "the server offered two definitions with this name in this session, which differ {differs}"
                         )
                     }
-                    (Some(_), false) => differs,
-                    (None, _) => format!("{differs}, and was never listed to a client with this capability"),
+                    (Some(_), false) => format!("its definition changed since it was trusted {differs}"),
+                    (None, _) => format!(
+                        "its definition changed since it was trusted {differs}, and was never listed to a client with this capability"
+                    ),
                 };
                 (Reason::InterfaceChanged, what)
             }

@@ -9,8 +9,9 @@ use hyper::{Request, StatusCode};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::admission::Admitted;
+use super::admission::{Admitted, Refusal};
 use super::client::{Client, GENERAL_STREAM, Serving};
+use super::codes::Code;
 use super::config::{Config, Endpoint};
 use super::message::{STATELESS, header};
 use super::post::{CancelOnDrop, ProtocolMode};
@@ -47,7 +48,7 @@ pub fn listen(
         return reply::empty(StatusCode::BAD_REQUEST);
     };
     let Some(client) = gateway.session(id, endpoint, admitted) else {
-        return reply::empty(StatusCode::NOT_FOUND);
+        return gateway.refuse(&endpoint.id, &Refusal::new(Code::NoSession, "no such session"));
     };
     let (stream, from) = match header(headers, "last-event-id").map(parse_event_id) {
         Some(Some((stream, seen))) => (client.stream(stream), Some(seen)),

@@ -59,12 +59,17 @@ struct AuditQueue {
 
 impl Audit for Auditing {
     fn ask(&self, call: &Question<'_>) -> Pin<Box<dyn Future<Output = AuditResult>>> {
-        let data = agentsh_auditor::redacted_call(call.server, call.tool, call.arguments, call.finding);
+        let length = call.arguments.map_or(0, |arguments| arguments.to_compact().len());
+        let data = (length <= agentsh_auditor::MAX_ARGUMENTS)
+            .then(|| agentsh_auditor::redacted_call(call.server, call.tool, call.arguments, call.finding));
         let (asked, server, tool) = (Rc::clone(&self.0), call.server.clone(), call.tool.to_owned());
         Box::pin(async move {
-            let said = {
-                let _turn = asked.turns.acquire().await;
-                asked.auditors.judge(&data).await
+            let said = match data {
+                Some(data) => {
+                    let _turn = asked.turns.acquire().await;
+                    asked.auditors.judge(&data).await
+                }
+                None => asked.auditors.too_long(),
             };
             asked.record_verdict(said, &server, &tool)
         })

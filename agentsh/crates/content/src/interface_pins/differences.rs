@@ -29,19 +29,19 @@ impl Ignored {
             .is_ok_and(|before| is_same_but(&before, after, &self.differences(&before, after)))
     }
 
-    /// The changed members. Names of members may be long.
+    /// The changed members, in parentheses. Names of members may be long.
     pub fn difference(&self, before: Option<&str>, after: &Json<'_>) -> String {
         let before = before.map(|text| agentsh_base::json::read(text.as_bytes()));
-        let Some(Ok(before)) = before else { return "its definition changed".to_owned() };
+        let Some(Ok(before)) = before else { return "(all of it)".to_owned() };
         let Some(names) = changed_but(&before, after, &self.differences(&before, after)) else {
-            return "its text changed".to_owned();
+            return "(its text)".to_owned();
         };
         let names: Vec<String> = names
             .iter()
             .take(8)
             .map(|name| agentsh_store::escape::line(name).chars().take(80).collect())
             .collect();
-        format!("its definition changed since it was trusted ({})", names.join(", "))
+        format!("({})", names.join(", "))
     }
 
     /// A member that may be any text is compared as text: data has to be data on both sides.
