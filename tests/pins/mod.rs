@@ -201,6 +201,31 @@ fn servers_of_two_projects_with_the_same_file_name_have_a_pin_each() {
 }
 
 /// The same for a program of a project's own virtual environment.
+/// What is kept of a server for a later difference is bounded; packages do not take the room of its own files.
+#[test]
+fn the_difference_of_an_own_file_is_shown_beside_many_packages() {
+    if !Path::new("/usr/bin/node").exists() {
+        return crate::support::skip("node is not installed");
+    }
+    let place = Place::new(Mode::Invoker);
+    let package = place.home.join("tools/package");
+    place.write(package.join("package.json"), r#"{"name": "p", "version": "1.0.0"}"#);
+    for number in 0..40 {
+        place.write(package.join(format!("node_modules/dep{number}/index.js")), "x".repeat(200_000));
+    }
+    let own = place.write(package.join("src/table.js"), "exports.greeting = 'before';\n");
+    let entry = place.write(package.join("server.js"), "require('./src/table'); process.stdin.resume();\n");
+    let start = || {
+        let mut command = place.agentsh(&["mcp", "run", "--id", "pinned", "--", "node"]);
+        Outcome::of(command.arg(&entry).stdin(std::process::Stdio::null()))
+    };
+    start();
+    place.write(&own, "exports.greeting = 'after';\n");
+    start();
+    let diff = agentsh(&place, &["mcp", "pins", "diff", "--server", "pinned"]);
+    assert!(diff.stdout.contains("+exports.greeting = 'after';"), "{diff}");
+}
+
 #[test]
 fn programs_of_two_virtual_environments_have_a_pin_each() {
     if !Path::new("/usr/bin/python3").exists() {

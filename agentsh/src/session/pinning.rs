@@ -300,21 +300,33 @@ fn state(resolved: &Resolved, declaration: &Declaration, scope: &str) -> PinStat
     }
 }
 
-/// Small files of the pinned set, for later diffs. Unreadable ones are omitted; the manifest has their hashes.
+/// Small files of the pinned set, for later diffs, the server's own before those of packages. Unreadable ones are omitted; the
+/// manifest has their hashes.
 fn texts(resolved: &Resolved) -> Texts {
-    let in_trees =
-        resolved.trees.iter().flat_map(|tree| tree.manifest.keys().map(|path| tree.root.join(path)));
+    let is_own = |name: &str| name.starts_with("script") || name.starts_with("package");
+    let of_tree = |tree: &'_ agentsh_pin::PinnedTree| {
+        let is_own = is_own(&tree.name);
+        let is_installed = move |path: &Path| !is_own || path.iter().any(|part| part == "node_modules");
+        let paths = tree.manifest.keys().map(|path| (is_installed(path), tree.root.join(path)));
+        paths.collect::<Vec<_>>()
+    };
+    let mut in_trees: Vec<(bool, PathBuf)> = resolved.trees.iter().flat_map(of_tree).collect();
+    in_trees.sort_by_key(|(is_installed, _)| *is_installed);
+    let in_trees = in_trees.into_iter().map(|(_, path)| path);
     // In any role: a script with a shebang is an executable.
     let alone = resolved.files.iter().map(|file| file.path.clone());
     let (mut texts, mut room) = (Texts::new(), MAX_TEXTS_BYTES);
     for path in alone.chain(in_trees) {
-        let fits = std::fs::metadata(&path)
-            .is_ok_and(|found| found.is_file() && found.len() <= MAX_TEXT_BYTES as u64);
+        if room == 0 {
+            break;
+        }
+        let most = room.min(MAX_TEXT_BYTES) as u64;
+        let fits = std::fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() <= most);
         if !fits {
             continue;
         }
         let Ok(content) = std::fs::read(&path) else { continue };
-        let Some(left) = room.checked_sub(content.len()) else { break };
+        let Some(left) = room.checked_sub(content.len()) else { continue };
         room = left;
         let hash = agentsh_base::hex(&Sha256::digest(&content));
         texts.insert(hash, content);

@@ -85,8 +85,8 @@ impl MemoryState {
             let shown: Vec<_> = written.iter().take(MAX_NAMES).map(|name| name.to_string_lossy()).collect();
             let more = if written.len() > MAX_NAMES { ", …" } else { "" };
             let text = format!(
-                "the agent wrote or removed {} transcripts in {} ({}{more}), which {} outside the sandbox can continue: \
-                 check them; `agentsh undo FILE` removes a new one",
+                "{} transcripts in {} were written or removed during this run, by it or another one ({}{more}), and {} outside the \
+                 sandbox can continue them: check them; `agentsh undo FILE` removes a new one",
                 written.len(),
                 place.transcripts_in.display(),
                 shown.join(", "),

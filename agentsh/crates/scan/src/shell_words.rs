@@ -43,7 +43,7 @@ fn is_separator(letter: char) -> bool {
 }
 
 fn judge(words: &[(Range<usize>, String)], found: &mut Vec<(&'static str, Range<usize>)>) {
-    let is_before = |word: &str| WRAPPERS.contains(&word) || word.contains('=');
+    let is_before = |word: &str| WRAPPERS.contains(&word) || word.contains('=') || word.starts_with('-');
     let first = words.iter().position(|(_, word)| !is_before(word)).unwrap_or_default();
     let Some((place, command)) = words.get(first) else { return };
     let rest: Vec<&str> = words[first + 1..].iter().map(|(_, word)| word.as_str()).collect();
@@ -63,7 +63,7 @@ fn is_option(word: &str) -> bool {
         || word.strip_prefix('-').is_some_and(|flags| flags.bytes().all(|flag| b"Rcfv".contains(&flag)))
 }
 
-/// `-rf`, `-v -r --force`, and an operand below the root, the home or a variable, or the directory above.
+/// `-rf`, `-v -r --force`, and an operand that is wide.
 fn deletes_everything(words: &[&str]) -> bool {
     let options: Vec<&&str> =
         words.iter().take_while(|word| **word != "--").filter(|word| word.starts_with('-')).collect();
@@ -73,14 +73,15 @@ fn deletes_everything(words: &[&str]) -> bool {
             None => option.to_lowercase().contains(letter),
         })
     };
-    let is_wide = |word: &&str| {
-        let word = word.trim_end_matches('*').trim_end_matches('/');
-        let is_above = !word.is_empty() && word.split('/').all(|part| part == "..");
-        let is_top = word.strip_prefix('/').is_some_and(|name| TOP.contains(&name));
-        is_above || is_top || matches!(word, "~" | "$HOME" | "${HOME}")
-    };
-    let is_wide = |word: &&str| matches!(*word, "/" | "/*") || is_wide(word);
-    has('r', "recursive") && has('f', "force") && words.iter().any(is_wide)
+    has('r', "recursive") && has('f', "force") && words.iter().any(|word| is_wide(word))
+}
+
+/// The root, a directory of the system, the home, or a directory above.
+fn is_wide(word: &str) -> bool {
+    let place = word.trim_end_matches('*').trim_end_matches('/');
+    let is_above = !place.is_empty() && place.split('/').all(|part| part == "..");
+    let is_top = place.strip_prefix('/').is_some_and(|name| TOP.contains(&name));
+    is_above || is_top || matches!(word, "/" | "/*") || matches!(place, "~" | "$HOME" | "${HOME}")
 }
 
 /// A mode with which everybody may write, or with which programs run as their owner.
@@ -125,6 +126,7 @@ mod tests {
             "rm -rf ../..",
             "rm -rf \\\n /",
             "sudo X=1 rm -rf /usr/*",
+            "xargs -0 rm -rf /",
         ] {
             assert_eq!(rules(text), [DELETES], "{text}");
         }

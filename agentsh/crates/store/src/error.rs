@@ -32,7 +32,7 @@ pub enum StoreError {
     UnknownSession(String),
     #[error("more than one session begins with `{0}`: type more characters")]
     AmbiguousSession(String),
-    #[error("nothing refused is recorded for the server `{0}`, so there is nothing to trust")]
+    #[error("nothing of the server `{0}` waits to be trusted: it was trusted since, or never refused")]
     NoCandidate(String),
     #[error(
         "the refused state of the server `{server}` has the digest {found}, not {asked}: inspect it again"

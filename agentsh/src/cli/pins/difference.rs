@@ -112,7 +112,10 @@ impl Difference {
                         writeln!(out, "    {}", line(text))?;
                     }
                 }
-                None => writeln!(out, "    (content not kept: binary or too large)")?,
+                None => writeln!(
+                    out,
+                    "    (content not kept: it is binary, or larger than what is kept of a server)"
+                )?,
             }
         }
         writeln!(

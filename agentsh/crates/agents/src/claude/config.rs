@@ -237,9 +237,9 @@ fn project_servers(
     gathered.notes.extend(project.notes);
     gathered.notes.extend(unapproved.iter().map(|(file, ids)| {
         format!(
-            "not approved, so without your variables: {} of {}; to approve: `{}`",
-            ids.join(", "),
+            "{} is not approved, so its servers run without your environment variables: {}; to approve it: `{}`",
             file.display(),
+            ids.join(", "),
             agreement::command(file)
         )
     }));
