@@ -437,6 +437,24 @@ fn terminal_gets_no_byte_after_a_good_end() {
     assert_eq!(terminal.text(), "only this\r\n");
 }
 
+/// Clients show no more than that a server failed.
+#[test]
+fn server_whose_program_changed_is_told_while_the_agent_draws() {
+    let place = Place::new(Mode::Invoker);
+    let server = place.script(place.home.join("tools/server"), "#!/bin/sh\nexit 3\n");
+    let servers = serde_json::json!({"mcpServers": {"tool": {"command": server, "args": []}}});
+    place.write(place.home.join(".claude.json"), servers.to_string());
+    let script = "#!/bin/sh\n/run/agentsh/agentsh call tool any '{}'; sleep 0.5; echo drawn\n";
+    let claude = place.script(place.project.join("bin/claude"), script);
+    let run = || Pty::start(place.agentsh(&["run", "--", claude.to_str().unwrap()])).whole().1;
+    assert!(!run().contains("was not started"));
+    place.script(&server, "#!/bin/sh\nexit 4\n");
+    let text = run();
+    let notice =
+        text.find("\x1b]9;agentsh: server 'tool' was not started: its program changed").expect(&text);
+    assert!(notice < text.find("drawn").unwrap(), "{text:?}");
+}
+
 /// While the agent draws, a refusal is shown as a terminal notification, and in full when the agent has ended.
 #[test]
 fn refusal_is_reported_while_the_agent_draws() {

@@ -137,6 +137,15 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
             };
             if action == Action::Refuse {
                 commit(&session.record, event).await?;
+                // Clients show no more than that the server failed.
+                agentsh_approvals::tell_refused(
+                    &session.facts,
+                    &session.record,
+                    &format!(
+                        "server '{id}' was not started: its program changed (agentsh mcp pins diff --server {id})"
+                    ),
+                    &format!("`agentsh mcp pins trust --server {id}` accepts it"),
+                );
                 let paths: Vec<&Path> = change.changed.iter().map(|file| file.path.as_path()).collect();
                 return Err(recorded_refusal(format!(
                     "server '{id}' differs from its pin: {} changed; refused by {}; see \

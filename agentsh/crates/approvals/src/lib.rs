@@ -41,7 +41,7 @@ use agentsh_store::pins::PinStore;
 pub use files::FileChange;
 pub use hosts::{BackgroundHosts, Hosts};
 pub use logins::FurtherRights;
-pub use notify::{hint, notice, show_notification};
+pub use notify::{hint, notice, show_notification, tell_refused};
 pub use permanent_answer::{lasting_line, remember};
 pub use socket::{SocketReply, SocketRequest, ask, sockets};
 pub use terminal::Terminal;

@@ -73,11 +73,24 @@ pub fn hint(record: &Record, what: &str) {
     }
 }
 
+/// Tells the user at once what the agent cannot use, and how to change that, while the agent draws on the terminal. The whole
+/// text is printed when the agent has ended.
+pub fn tell_refused(facts: &Facts, record: &Record, what: &str, how: &str) {
+    if record.draws_on_terminal() {
+        show_notification(what, "");
+        notify_as("agentsh", facts, what, how);
+    }
+}
+
 /// A notification of the desktop, and a message of tmux, where these are.
 fn notify(facts: &Facts, what: &str, how: &str) {
+    notify_as("agentsh approvals", facts, what, how);
+}
+
+fn notify_as(title: &str, facts: &Facts, what: &str, how: &str) {
     let text = format!("agentsh: {what}");
     // Tmux shows nothing of OSC 9. In its messages `#` begins a format, which may run a command.
-    let message = format!("agentsh approvals: {what}").replace(['#', '%'], "");
+    let message = format!("{title}: {what}").replace(['#', '%'], "");
     let desktop = ["--app-name=agentsh", "--urgency=critical", "--", &text, how];
     let tmux = ["display-message", "-d", "20000", "--", &message];
     for (variable, program, words) in

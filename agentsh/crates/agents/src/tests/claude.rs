@@ -46,7 +46,7 @@ fn local_scope_wins_over_project_and_project_over_user() {
     assert_eq!(origin(&launch, "l").scope, Scope::Local);
     assert_eq!(origin(&launch, "l").line, 4);
     assert_eq!(origin(&launch, "p").line, 4);
-    assert!(launch.notes.iter().any(|note| note.contains("not approved") && note.contains(": p of ")));
+    assert!(launch.notes.iter().any(|note| note.contains("not approved") && note.contains(": p; ")));
 }
 
 #[test]
