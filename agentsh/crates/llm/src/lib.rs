@@ -60,6 +60,10 @@ pub enum LlmError {
     Shape(&'static str),
     #[error("longer than {MAX_HELD} bytes without a complete tool call")]
     TooMuch,
+    #[error(
+        "ambiguous: calls in two choices that the request did not ask for (`n`), which some clients join"
+    )]
+    Choices,
 }
 
 /// Why a call cannot be judged, so it is not run.

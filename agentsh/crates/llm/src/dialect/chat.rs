@@ -276,7 +276,7 @@ impl Dialect for Chat {
                 };
                 let is_another = *self.caller.get_or_insert(choice) != choice;
                 if is_another && !(self.expects_choices && is_its_own) {
-                    return Err(LlmError::Shape("calls in two choices"));
+                    return Err(LlmError::Choices);
                 }
                 piece.key = (choice, place);
                 if !is_plain || is_another {
