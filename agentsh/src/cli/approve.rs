@@ -66,7 +66,8 @@ fn show_waiting(context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
     for found in scan_project(&project, MAX_ENTRIES).files.iter().filter(|found| found.starts) {
         let path = project.join(&found.path);
         let Ok(text) = read(&path) else { continue };
-        let document = parse(&text).filter(declares_servers);
+        let document =
+            parse(&text).filter(|document| LISTS.iter().any(|(list, _)| document.get(list).is_some()));
         if let Some(document) = document.filter(|_| !approved.contains(&agreement::key(&path, &text))) {
             waiting += 1;
             show(&text, Some(&document), out)?;
@@ -77,10 +78,6 @@ fn show_waiting(context: &Context, out: &mut dyn Write) -> Result<u8, Failure> {
         writeln!(out, "no file of {} declares servers that are not approved", project.display())?;
     }
     Ok(OK)
-}
-
-fn declares_servers(document: &Value) -> bool {
-    LISTS.iter().any(|(list, _)| document.get(list).is_some())
 }
 
 fn show(text: &str, document: Option<&Value>, out: &mut dyn Write) -> Result<(), Failure> {
