@@ -16,64 +16,109 @@ const TOP: [&str; 16] = [
     "usr", "var",
 ];
 
-/// The rule that each harmful command breaks, and its place. Linear time: each word is read once.
+/// The rule that each harmful command breaks, and its place. Linear time; of a command only what it does is kept, not its words.
 pub fn harmful(text: &str) -> Vec<(&'static str, Range<usize>)> {
-    let mut found = Vec::new();
-    let mut words: Vec<(Range<usize>, String)> = Vec::new();
-    let mut at = 0;
+    let (mut found, mut at) = (Vec::new(), 0);
+    let (mut command, mut place) = (Command::None, 0..0);
     for part in text.split_inclusive(|letter: char| letter.is_whitespace() || is_separator(letter)) {
         let word = part.trim_end_matches(|letter: char| letter.is_whitespace() || is_separator(letter));
         if !word.is_empty() && word != "\\" {
             let plain: String = word.chars().filter(|letter| !matches!(letter, '"' | '\'' | '\\')).collect();
-            words.push((at..at + word.len(), plain));
+            if matches!(command, Command::None) {
+                place.start = at;
+            }
+            place.end = at + word.len();
+            command.take(&plain);
         }
         at += part.len();
         // A line goes on behind a backslash.
         let ends_line = part.ends_with('\n') && !part.trim_end_matches(['\n', '\r']).ends_with('\\');
         if ends_line || part.ends_with(is_separator) || at == text.len() {
-            judge(&words, &mut found);
-            words.clear();
+            found.extend(command.rule().map(|rule| (rule, place.clone())));
+            command = Command::None;
         }
     }
     found
+}
+
+/// A command so far.
+enum Command {
+    None,
+    Rm {
+        recursive: bool,
+        force: bool,
+        is_wide: bool,
+        only_operands: bool,
+    },
+    /// The mode is the first operand.
+    Chmod {
+        opens: Option<bool>,
+    },
+    /// The words, but for more than are allowed.
+    Su(Vec<String>),
+    Other,
+}
+
+impl Command {
+    fn take(&mut self, word: &str) {
+        match self {
+            Self::None if WRAPPERS.contains(&word) || word.contains('=') || word.starts_with('-') => {}
+            Self::None => {
+                *self = match word.rsplit('/').next() {
+                    Some("rm") => {
+                        Self::Rm { recursive: false, force: false, is_wide: false, only_operands: false }
+                    }
+                    Some("chmod") => Self::Chmod { opens: None },
+                    Some("su") => Self::Su(Vec::new()),
+                    _ => Self::Other,
+                };
+            }
+            Self::Rm { recursive, force, is_wide, only_operands } => match word.strip_prefix('-') {
+                _ if *only_operands => *is_wide |= self::is_wide(word),
+                None => *is_wide |= self::is_wide(word),
+                Some("-") => *only_operands = true,
+                Some(flags) => {
+                    let has = |letter: char, long: &str| match flags.strip_prefix('-') {
+                        Some(name) => long.starts_with(name),
+                        None => flags.to_lowercase().contains(letter),
+                    };
+                    *recursive |= has('r', "recursive");
+                    *force |= has('f', "force");
+                }
+            },
+            Self::Chmod { opens } => {
+                if opens.is_none() && !is_option(word) {
+                    *opens = Some(self::opens(word));
+                }
+            }
+            Self::Su(words) if words.len() < 3 => words.push(word.to_owned()),
+            Self::Su(_) | Self::Other => {}
+        }
+    }
+
+    fn rule(&self) -> Option<&'static str> {
+        let words = |words: &[String]| match words {
+            [login] => matches!(login.as_str(), "-" | "-l" | "--login"),
+            [login, user] => matches!(login.as_str(), "-" | "-l" | "--login") && user == "root",
+            _ => false,
+        };
+        match self {
+            Self::Rm { recursive: true, force: true, is_wide: true, .. } => Some(DELETES),
+            Self::Chmod { opens: Some(true) } => Some(OPENS),
+            Self::Su(said) if words(said) => Some(ROOT),
+            _ => None,
+        }
+    }
 }
 
 fn is_separator(letter: char) -> bool {
     matches!(letter, ';' | '|' | '&' | '(' | ')' | '`')
 }
 
-fn judge(words: &[(Range<usize>, String)], found: &mut Vec<(&'static str, Range<usize>)>) {
-    let is_before = |word: &str| WRAPPERS.contains(&word) || word.contains('=') || word.starts_with('-');
-    let first = words.iter().position(|(_, word)| !is_before(word)).unwrap_or_default();
-    let Some((place, command)) = words.get(first) else { return };
-    let rest: Vec<&str> = words[first + 1..].iter().map(|(_, word)| word.as_str()).collect();
-    let rule = match command.rsplit('/').next() {
-        Some("rm") if deletes_everything(&rest) => DELETES,
-        Some("chmod") if rest.iter().find(|word| !is_option(word)).is_some_and(|mode| opens(mode)) => OPENS,
-        Some("su") if matches!(rest[..], ["-" | "-l" | "--login"] | ["-" | "-l" | "--login", "root"]) => ROOT,
-        _ => return,
-    };
-    let end = words.last().map_or(place.end, |(last, _)| last.end);
-    found.push((rule, place.start..end));
-}
-
 /// `-x` is also a mode.
 fn is_option(word: &str) -> bool {
     word.starts_with("--")
         || word.strip_prefix('-').is_some_and(|flags| flags.bytes().all(|flag| b"Rcfv".contains(&flag)))
-}
-
-/// `-rf`, `-v -r --force`, and an operand that is wide.
-fn deletes_everything(words: &[&str]) -> bool {
-    let options: Vec<&&str> =
-        words.iter().take_while(|word| **word != "--").filter(|word| word.starts_with('-')).collect();
-    let has = |letter: char, long: &str| {
-        options.iter().any(|option| match option.strip_prefix("--") {
-            Some(name) => long.starts_with(name) && !name.is_empty(),
-            None => option.to_lowercase().contains(letter),
-        })
-    };
-    has('r', "recursive") && has('f', "force") && words.iter().any(|word| is_wide(word))
 }
 
 /// The root, a directory of the system, the home, or a directory above.
@@ -134,6 +179,8 @@ mod tests {
             assert_eq!(rules(text), [OPENS], "{text}");
         }
         assert_eq!(rules("ls | su -"), [ROOT]);
+        // However many operands are before it.
+        assert_eq!(rules(&format!("rm -rf {} /", "a ".repeat(10_000))), [DELETES]);
         for text in [
             "rm -rf build/",
             "rm -rf node_modules dist && npm ci",
