@@ -219,7 +219,7 @@ pub(super) async fn list_events(
                 found.extend(records_as_json(&reader.events(&filter).await?));
             }
             found.sort_by_key(|event| (field(event, "time"), event.get("seq").and_then(Value::as_u64)));
-            found.drain(..found.len().saturating_sub(usize::try_from(filter.limit).unwrap_or(usize::MAX)));
+            let found = newest(found, filter);
             Listed::new(head(query), found, |event| {
                 let text = |name: &str| field(&event, name);
                 let source = format!("{}/{}", text("source_server"), text("source_tool"));
@@ -231,6 +231,12 @@ pub(super) async fn list_events(
             })
         }
     }
+}
+
+/// As many as the filter allows, oldest first.
+fn newest(mut events: Vec<Value>, filter: &EventFilter) -> Vec<Value> {
+    let most = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+    events.split_off(events.len().saturating_sub(most))
 }
 
 /// As `--json` prints them.

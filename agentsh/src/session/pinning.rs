@@ -7,7 +7,7 @@ use std::rc::Rc;
 use agentsh_base::counted;
 use agentsh_base::types::ServerId;
 use agentsh_mcp::StartError;
-use agentsh_pin::{Action, Launcher, PinError, PinnedState, Resolved, Status};
+use agentsh_pin::{Action, Launcher, PinError, PinnedState, PinnedTree, Resolved, Status};
 use agentsh_store::Event;
 use agentsh_store::pins::{MAX_TEXT_BYTES, MAX_TEXTS_BYTES, PinState, Texts, TrustedBy};
 use agentsh_store::words;
@@ -156,11 +156,8 @@ pub async fn check(session: &Rc<Session>, declaration: &Declaration) -> Result<(
             }
             if action == Action::ProceedWithAlert {
                 let files = counted(change.changed.len() as u64, "file");
-                let why = if is_read_only {
-                    "to read its interface".to_owned()
-                } else {
-                    format!("by {}", pinning.rule)
-                };
+                let by = format!("by {}", pinning.rule);
+                let why = if is_read_only { "to read its interface" } else { &by };
                 session.record.note(&format!(
                     "server '{id}' differs from its pin ({files} changed); started anyway, {why}"
                 ));
@@ -312,30 +309,27 @@ fn state(resolved: &Resolved, declaration: &Declaration, scope: &str) -> PinStat
 /// Small files of the pinned set, for later diffs, the server's own before those of packages. Unreadable ones are omitted; the
 /// manifest has their hashes.
 fn texts(resolved: &Resolved) -> Texts {
-    let is_own = |name: &str| name.starts_with("script") || name.starts_with("package");
-    let of_tree = |tree: &'_ agentsh_pin::PinnedTree| {
-        let is_own = is_own(&tree.name);
-        let is_installed = move |path: &Path| !is_own || path.iter().any(|part| part == "node_modules");
-        let paths = tree.manifest.keys().map(|path| (is_installed(path), tree.root.join(path)));
-        paths.collect::<Vec<_>>()
+    let is_installed = |tree: &PinnedTree, path: &Path| {
+        let is_own = tree.name.starts_with("script") || tree.name.starts_with("package");
+        !is_own || path.iter().any(|part| part == "node_modules")
     };
-    let mut in_trees: Vec<(bool, PathBuf)> = resolved.trees.iter().flat_map(of_tree).collect();
-    in_trees.sort_by_key(|(is_installed, _)| *is_installed);
-    let in_trees = in_trees.into_iter().map(|(_, path)| path);
+    let in_trees = |installed: bool| {
+        resolved.trees.iter().flat_map(move |tree| {
+            let paths = tree.manifest.keys().filter(move |path| is_installed(tree, path) == installed);
+            paths.map(|path| tree.root.join(path))
+        })
+    };
     // In any role: a script with a shebang is an executable.
     let alone = resolved.files.iter().map(|file| file.path.clone());
     let (mut texts, mut room) = (Texts::new(), MAX_TEXTS_BYTES);
-    for path in alone.chain(in_trees) {
-        if room == 0 {
-            break;
-        }
-        let most = room.min(MAX_TEXT_BYTES) as u64;
-        let fits = std::fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() <= most);
+    for path in alone.chain(in_trees(false)).chain(in_trees(true)) {
+        let fits = std::fs::metadata(&path)
+            .is_ok_and(|found| found.is_file() && found.len() <= MAX_TEXT_BYTES as u64);
         if !fits {
             continue;
         }
         let Ok(content) = std::fs::read(&path) else { continue };
-        let Some(left) = room.checked_sub(content.len()) else { continue };
+        let Some(left) = room.checked_sub(content.len()) else { break };
         room = left;
         let hash = agentsh_base::hex(&Sha256::digest(&content));
         texts.insert(hash, content);

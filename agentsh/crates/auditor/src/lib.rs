@@ -169,7 +169,8 @@ impl Auditors {
     }
 }
 
-/// The data of a call for the auditors: no secret that is known by its form or name, and nothing that identifies a person. `finding` describes an earlier finding in our own words.
+/// The data of a call for the auditors: no secret that is known by its form or name, and nothing that identifies a person.
+/// `finding` describes an earlier finding in our own words.
 #[must_use]
 pub fn redacted_call(
     server: &ServerId,

@@ -45,26 +45,17 @@ pub(crate) fn without_kept(policy: &SecretPolicy, text: &str) -> String {
     if !keeps_values(policy) {
         return text.to_owned();
     }
+    let tag = |kind: &str| format!("[{kind}]");
     let own = policy.custom.iter().filter(|custom| is_kept(custom.value.action));
     let mut places: Vec<_> = own
         .flat_map(|custom| {
-            custom.value.pattern.0.find_iter(text).map(|found| (found.range(), custom.value.kind.clone()))
+            custom.value.pattern.0.find_iter(text).map(|found| (found.range(), tag(&custom.value.kind)))
         })
         .collect();
     if policy.looks(true) {
         let found =
             find_in_views(text).into_iter().filter(|found| is_kept(policy.action(found.kind, true).0));
-        places.extend(found.map(|found| (found.value, found.kind.to_owned())));
+        places.extend(found.map(|found| (found.value, tag(found.kind))));
     }
-    places.sort_by_key(|(place, _)| place.start);
-    let (mut shown, mut done) = (String::new(), 0);
-    for (place, kind) in places {
-        if let Some(before) = text.get(done..place.start) {
-            shown.push_str(before);
-            shown.push_str(&format!("[{kind}]"));
-        }
-        done = done.max(place.end);
-    }
-    shown.push_str(text.get(done..).unwrap_or_default());
-    shown
+    agentsh_scan::replace_places(text, places)
 }

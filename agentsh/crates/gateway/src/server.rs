@@ -445,7 +445,6 @@ impl Gateway {
     /// The response to a refusal, counted and recorded.
     pub(crate) fn refuse(&self, endpoint: &str, refusal: &Refusal) -> Answer {
         let mut answer = reply::refusal(refusal.code, -32000, &refusal.why, None);
-        answer.extensions_mut().insert(RequestRefusal(refusal.clone()));
         if let Some(seconds) = refusal.retry_after {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -72,18 +72,18 @@ impl Needle {
     /// the first one in each reading is searched for.
     #[must_use]
     pub fn arm(blocks: &[impl AsRef<str>]) -> Option<Self> {
-        let firsts = blocks.iter().flat_map(|block| {
-            LineBreak::BOTH.map(|line_break| sentences(block.as_ref(), line_break).into_iter().next())
-        });
+        let firsts = blocks
+            .iter()
+            .flat_map(|block| LineBreak::BOTH.map(|line_break| sentences(block.as_ref(), line_break, 1)));
         Self::of(firsts.flatten())
     }
 
     /// The first 64 distinctive sentences of a system prompt.
     #[must_use]
     pub fn arm_every(blocks: &[impl AsRef<str>]) -> Option<Self> {
-        let all = blocks
-            .iter()
-            .flat_map(|block| LineBreak::BOTH.map(|line_break| sentences(block.as_ref(), line_break)));
+        let all = blocks.iter().flat_map(|block| {
+            LineBreak::BOTH.map(|line_break| sentences(block.as_ref(), line_break, MAX_COUNT))
+        });
         Self::of(all.flatten())
     }
 
@@ -162,8 +162,8 @@ impl LineBreak {
     const BOTH: [Self; 2] = [Self::InSentence, Self::Ends];
 }
 
-/// The distinctive sentences of a text, in order.
-fn sentences(text: &str, line_break: LineBreak) -> Vec<Pattern> {
+/// The first distinctive sentences of a text, `most` of them.
+fn sentences(text: &str, line_break: LineBreak, most: usize) -> Vec<Pattern> {
     let lines = text.lines().map(str::trim).filter(|line| !is_wrapper(line));
     let text = lines.collect::<Vec<_>>().join("\n");
     let mut found = Vec::new();
@@ -191,7 +191,7 @@ fn sentences(text: &str, line_break: LineBreak) -> Vec<Pattern> {
         let is_quoted = line_break == LineBreak::Ends
             && sentence.trim_start().starts_with(['"', '“', '\'', '{', '[', '`']);
         found.extend(Pattern::of(sentence).filter(|_| !is_half && !is_quoted));
-        if found.len() == MAX_COUNT {
+        if found.len() == most {
             break;
         }
         start = end;

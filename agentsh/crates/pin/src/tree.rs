@@ -78,14 +78,14 @@ pub(super) struct Code {
 
 impl Code {
     /// Whether a file without an ending is loaded in place of one with it: `require("./a")` tries `a` before `a.js` and
-    /// `a.json`. `is_there`: whether the directory has a file of this name.
-    fn precedes(&self, name: &OsStr, is_there: impl Fn(&OsStr) -> bool) -> bool {
-        let endings = self.endings.iter().chain(&["json"]);
-        self.tries_exact_names
-            && Path::new(name).extension().is_none()
-            && endings
-                .map(|ending| Path::new(name).with_extension(ending))
-                .any(|other| is_there(other.as_os_str()))
+    /// `a.json`. `names`: all of the directory, sorted.
+    fn precedes(&self, name: &OsStr, names: &[OsString]) -> bool {
+        let mut endings = self.endings.iter().chain(&["json"]);
+        let is_there = |ending: &&str| {
+            let other = Path::new(name).with_extension(ending);
+            names.binary_search_by(|name| name.as_os_str().cmp(other.as_os_str())).is_ok()
+        };
+        self.tries_exact_names && Path::new(name).extension().is_none() && endings.any(is_there)
     }
 
     fn has(&self, relative: &Path) -> bool {
@@ -115,6 +115,10 @@ pub(super) struct Selection {
 impl Selection {
     fn file(&self, relative: &Path) -> bool {
         self.entry(relative) && self.code.is_none_or(|code| code.has(relative))
+    }
+
+    fn is_exact(&self, name: &OsStr, names: &[OsString]) -> bool {
+        self.code.is_some_and(|code| code.precedes(name, names))
     }
 
     fn directory(&self, relative: &Path) -> bool {
@@ -204,8 +208,7 @@ impl Walk<'_, '_> {
                     limit: "240000 directory entries",
                 });
             }
-            let precedes = |code: &Code| code.precedes(name, |other| names.iter().any(|name| name == other));
-            let is_exact = self.tree.selection.code.is_some_and(precedes);
+            let is_exact = self.tree.selection.is_exact(name, &names);
             self.entry(&descriptor, (&relative.join(name), Path::new(name)), is_exact, depth)?;
         }
         Ok(())
@@ -402,25 +405,19 @@ impl PinnedTree {
             }
             let stat = rustix::fs::statat(&descriptor, Path::new(name), AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|_| changed(&path))?;
-            let precedes = |code: &Code| code.precedes(name, |other| names.iter().any(|name| name == other));
+            let is_file = || self.selection.file(&inside) || self.selection.is_exact(name, &names);
             let belongs = match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => self.selection.directory(&inside),
                 // As in `link`: by the target.
                 FileType::Symlink if self.root.join(&inside).is_dir() => self.selection.directory(&inside),
-                FileType::Symlink => self.selection.file(&inside),
-                _ => self.selection.file(&inside),
+                _ => is_file(),
             };
-            let is_exact = !stat_is_directory(&stat) && self.selection.code.is_some_and(precedes);
-            if belongs || is_exact {
+            if belongs {
                 return Err(changed(&self.root.join(inside)));
             }
         }
         Ok(())
     }
-}
-
-fn stat_is_directory(stat: &rustix::fs::Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
 fn open_directory(parent: impl AsFd, name: &Path, shown: &Path) -> Result<OwnedFd, PinError> {

@@ -30,7 +30,7 @@ pub use clean::sanitised;
 pub use document::rewritten_json;
 pub use finding::redacted_context;
 pub use finding::{Action, Category, Finding, Redaction, Removal, Rewrite, Scan, Severity};
-pub use rewrites::{Changes, Tagged, forward, moves_cursor, without_control};
+pub use rewrites::{Changes, Tagged, forward, moves_cursor, replace_places, without_control};
 pub use rules::{ALARM_POINTS, Channel, Patterns, WINDOW};
 pub use scan::{
     definition_text, scan_definition, scan_instructions, scan_outbound, scan_result, scan_secrets, scan_text,

@@ -186,7 +186,7 @@ fn strings(value: &Json<'_>, path: &mut Vec<usize>, name: &str, see: &mut dyn Fn
 }
 
 /// Replaces places; overlapping ones by the first text.
-fn replace_places(text: &str, mut places: Vec<Tagged>) -> String {
+pub fn replace_places(text: &str, mut places: Vec<Tagged>) -> String {
     places.sort_by_key(|(place, _)| (place.start, std::cmp::Reverse(place.end)));
     let mut out = String::with_capacity(text.len());
     let mut at = 0;

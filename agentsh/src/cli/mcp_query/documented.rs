@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{field, records_as_json};
+use super::{field, newest, records_as_json};
 use agentsh_guard::checks::likeness;
 use agentsh_store::{EventFilter, Reader};
 use agentsh_terminal::output::Failure;
@@ -129,8 +129,7 @@ pub async fn events(filter: &EventFilter, reader: &mut Reader) -> Result<Option<
             None => events.push(as_documented(name, &event)),
         }
     }
-    let most = usize::try_from(filter.limit).unwrap_or(usize::MAX);
-    Ok(Some(events.split_off(events.len().saturating_sub(most))))
+    Ok(Some(newest(events, filter)))
 }
 
 /// The name of the page for an event of the journal.

@@ -126,18 +126,18 @@ impl Content {
     /// The result with this id, if it is still remembered. A search on another thread leaves those that have expired.
     #[must_use]
     pub fn of_token(&self, token: &str) -> Option<OriginId> {
-        let now = since_1970();
-        let is_live = |origin: &Origin| now < origin.time + self.settings.lifetime;
-        let mut live = self.flow.origins().filter(|(_, origin)| is_live(origin)).map(|(id, _)| id);
+        let mut live = self.flow.origins().filter(|(_, origin)| self.is_live(origin)).map(|(id, _)| id);
         live.find(|id| self.token_id(*id).eq_ignore_ascii_case(token))
+    }
+
+    fn is_live(&self, origin: &Origin) -> bool {
+        since_1970() < origin.time + self.settings.lifetime
     }
 
     /// Everything but what waits to be remembered.
     pub(super) fn state_json(&self) -> Value {
         let (results, bytes) = self.flow.load();
         let marked: BTreeSet<OriginId> = self.flow.marked_results().collect();
-        let now = since_1970();
-        let is_live = |origin: &Origin| now < origin.time + self.settings.lifetime;
         let newest = self.flow.origins().skip(results.saturating_sub(MAX_REPORTED));
         let tokens: Vec<Value> = newest
             .map(|(id, origin)| {
@@ -156,7 +156,7 @@ impl Content {
                     "embed_position": declared.map(|said| said[1]).filter(|_| is_marked),
                     "private": origin.private,
                     "marked": is_marked,
-                    "status": if is_live(origin) { "active" } else { "expired" },
+                    "status": if self.is_live(origin) { "active" } else { "expired" },
                 })
             })
             .collect();

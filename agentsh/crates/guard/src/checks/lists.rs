@@ -15,17 +15,16 @@ const MAX_TOOLS: usize = 10_000;
 #[derive(Clone, Debug)]
 pub struct Lists {
     policy: McpPolicy,
-    /// The hashes of listed tools, for calls in a model's answers; empty unless a rule has a hash.
-    hashes: BTreeMap<ToolId, String>,
-    has_hashes: bool,
+    /// The hashes of listed tools, for calls in a model's answers. None: no rule has a hash.
+    hashes: Option<BTreeMap<ToolId, String>>,
 }
 
 impl Lists {
     #[must_use]
     pub fn new(policy: &McpPolicy) -> Self {
         let mut rules = policy.allowed_tools.iter().chain(&policy.denied_tools);
-        let has_hashes = rules.any(|rule| rule.value.content_hash.is_some());
-        Self { policy: policy.clone(), hashes: BTreeMap::new(), has_hashes }
+        let hashes = rules.any(|rule| rule.value.content_hash.is_some()).then(BTreeMap::new);
+        Self { policy: policy.clone(), hashes }
     }
 
     /// May the server be started?
@@ -45,9 +44,11 @@ impl Check for Lists {
         match subject.matter {
             SubjectKind::Server => report.rule(self.judge_server(server)),
             SubjectKind::Definition { name, hash, .. } => {
-                let tool = ToolId { server: server.clone(), tool: name.to_owned() };
-                if self.has_hashes && (self.hashes.len() < MAX_TOOLS || self.hashes.contains_key(&tool)) {
-                    self.hashes.insert(tool, hash.to_owned());
+                if let Some(hashes) = &mut self.hashes {
+                    let tool = ToolId { server: server.clone(), tool: name.to_owned() };
+                    if hashes.len() < MAX_TOOLS || hashes.contains_key(&tool) {
+                        hashes.insert(tool, hash.to_owned());
+                    }
                 }
                 let definition = Definition::Hash(hash);
                 report.rule(self.judge_tool(Tool { server, name, definition, listed: true }));
@@ -58,7 +59,8 @@ impl Check for Lists {
                 report.rule(self.judge_tool(Tool { server, name: tool, definition, listed }));
             }
             SubjectKind::ModelCall { tool, .. } => {
-                let known = self.hashes.get(&ToolId { server: server.clone(), tool: tool.to_owned() });
+                let id = || ToolId { server: server.clone(), tool: tool.to_owned() };
+                let known = self.hashes.as_ref().and_then(|hashes| hashes.get(&id()));
                 let definition = known.map_or(Definition::Any, |hash| Definition::Hash(hash));
                 report.rule(self.judge_tool(Tool { server, name: tool, definition, listed: true }));
             }

@@ -48,13 +48,8 @@ impl Section<McpPolicy> for Rates {
             return;
         }
         let written = self.default_rpm.as_ref().or(self.default_burst.as_ref());
-        let mut value = limits.default.as_ref().map_or_else(|| rate(None, None), |default| default.value);
-        if self.default_rpm.is_some() {
-            value.calls_per_minute = rate(self.default_rpm.as_ref(), None).calls_per_minute;
-        }
-        if self.default_burst.is_some() {
-            value.burst = rate(None, self.default_burst.as_ref()).burst;
-        }
+        let own = WrittenRate::of(self.default_rpm.as_ref(), self.default_burst.as_ref());
+        let value = own.over(limits.default.as_ref().map_or(DEFAULT, |default| default.value));
         let rule = match (written, limits.default.take()) {
             (Some(written), _) => written.rule.clone(),
             (None, Some(below)) => below.rule,
@@ -64,11 +59,8 @@ impl Section<McpPolicy> for Rates {
         for (id, written) in &self.per_server {
             let id = ServerId(id.clone());
             let below = limits.per_server.get(&id).map_or(value, |below| below.value);
-            let own = Rate {
-                calls_per_minute: written.value.calls_per_minute.unwrap_or(below.calls_per_minute),
-                burst: written.value.burst.unwrap_or(below.burst),
-            };
-            limits.per_server.insert(id, Ruled { value: own, rule: written.rule.clone() });
+            let value = written.value.over(below);
+            limits.per_server.insert(id, Ruled { value, rule: written.rule.clone() });
         }
         limits.switched_off = None;
     }
@@ -130,7 +122,10 @@ impl Section<McpPolicy> for Rates {
     }
 }
 
-/// An entry of `per_server`; what is missing is as for all servers.
+/// The documented defaults.
+const DEFAULT: Rate = Rate { calls_per_minute: 100, burst: 10 };
+
+/// A rate as it is written; what is missing is as in the rate below.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WrittenRate {
     calls_per_minute: Option<u32>,
@@ -141,14 +136,23 @@ fn of_server(reader: &mut Reader<'_>, here: &Here<'_>) -> Option<WrittenRate> {
     let entry = reader.map(here, PER_SERVER)?;
     let calls = reader.number(entry.find("calls_per_minute"), 1, u32::MAX.into());
     let burst = reader.number(entry.find("burst"), 1, u32::MAX.into());
-    Some(WrittenRate { calls_per_minute: calls.map(bounded), burst: burst.map(bounded) })
-}
-
-fn bounded(number: Ruled<u64>) -> u32 {
-    u32::try_from(number.value).unwrap_or(u32::MAX)
+    Some(WrittenRate::of(calls.as_ref(), burst.as_ref()))
 }
 
 impl WrittenRate {
+    fn of(calls: Option<&Ruled<u64>>, burst: Option<&Ruled<u64>>) -> Self {
+        let bounded = |number: &Ruled<u64>| u32::try_from(number.value).unwrap_or(u32::MAX);
+        Self { calls_per_minute: calls.map(bounded), burst: burst.map(bounded) }
+    }
+
+    /// With what is missing from the rate below.
+    fn over(self, below: Rate) -> Rate {
+        Rate {
+            calls_per_minute: self.calls_per_minute.unwrap_or(below.calls_per_minute),
+            burst: self.burst.unwrap_or(below.burst),
+        }
+    }
+
     fn shown(&self) -> String {
         let number =
             |written: Option<u32>| written.map_or("the default".to_owned(), |written| written.to_string());
@@ -160,14 +164,6 @@ impl Rate {
     fn shown(&self) -> String {
         format!("{} calls a minute, burst {}", self.calls_per_minute, self.burst)
     }
-}
-
-/// A rate with the documented defaults for what is missing.
-pub fn rate(calls: Option<&Ruled<u64>>, burst: Option<&Ruled<u64>>) -> Rate {
-    let or = |value: Option<&Ruled<u64>>, default: u32| {
-        value.map_or(default, |ruled| u32::try_from(ruled.value).unwrap_or(u32::MAX))
-    };
-    Rate { calls_per_minute: or(calls, 100), burst: or(burst, 10) }
 }
 
 fn rate_of<'r>(limits: &'r RateLimits, id: &ServerId) -> Option<&'r Ruled<Rate>> {
